@@ -88,7 +88,7 @@ impl Follower {
                 Arc::new(follower.upstream(at, peer.clone().filter(|_| last)))
             })
             .collect();
-        let pool = UpstreamPool::new(upstreams);
+        let pool = UpstreamPool::new(upstreams, follower.config.quorum);
         let _ = follower.pool.set(Arc::clone(&pool)); // a follower runs once
         // Stored blocks show that Helicon is active, before any upstream says so.
         if follower.serving.holds_asynchronous() {

@@ -29,6 +29,9 @@ const RECONNECT_MAX: Duration = Duration::from_mins(1);
 /// A key that v1.15 writes in every head, and v1.14 in none (see [`neve_chain::HeaderForm`]).
 const HELICON_KEY: &str = "\"targetExponent\":";
 
+/// Heights above it are none: no chain gets there, and the store could not hold them.
+const HEIGHT_MAX: u64 = (1 << 47) - 1;
+
 type Socket = WebSocketStream<Box<dyn Stream>>;
 
 /// Listens for heads.
@@ -178,14 +181,14 @@ impl HeadListener {
         if let Some(error) = frame.error {
             return Err(Ended::Refused(error.to_string().into()));
         }
-        let Some(height) = frame.params.and_then(|params| quantity(&params.result.number)) else {
+        let Some(head) = frame.params.and_then(|params| height(&params.result.number)) else {
             live.set(true);
             self.newest.send_modify(|newest| newest.live = true);
             backoff.reset();
             return Ok(());
         };
         self.status.set_helicon_heads(text.contains(HELICON_KEY));
-        self.newest.send_modify(|newest| newest.height = Some(height));
+        self.newest.send_modify(|newest| newest.height = Some(head));
         Ok(())
     }
 }
@@ -213,4 +216,22 @@ impl Drop for Live {
 /// A hex quantity.
 pub(crate) fn quantity(text: &str) -> Option<u64> {
     u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+}
+
+/// A height in hex, as an upstream names it.
+pub(super) fn height(text: &str) -> Option<u64> {
+    quantity(text).filter(|height| *height <= HEIGHT_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn head_beyond_all_heights_is_none() {
+        assert_eq!(height("0x7fffffffffff"), Some(HEIGHT_MAX));
+        for none in ["0x800000000000", "0xffffffffffffffff", "0x10000000000000000", "7"] {
+            assert_eq!(height(none), None, "{none}");
+        }
+    }
 }

@@ -48,6 +48,8 @@ pub(crate) struct UpstreamPool {
     /// Wakes when fewer fetches wait.
     short: Notify,
     sight: watch::Sender<PoolState>,
+    /// Upstreams that must agree on a block.
+    quorum: usize,
 }
 
 /// The pool, once following has begun, for other tasks that send requests to its upstreams.
@@ -70,8 +72,9 @@ pub(crate) struct FetchPermit {
 }
 
 impl UpstreamPool {
-    pub(crate) fn new(upstreams: Vec<Arc<Upstream>>) -> Arc<Self> {
+    pub(crate) fn new(upstreams: Vec<Arc<Upstream>>, quorum: usize) -> Arc<Self> {
         Arc::new(Self {
+            quorum,
             upstreams,
             identity: OnceLock::new(),
             asynchronous: AtomicBool::new(false),
@@ -90,15 +93,19 @@ impl UpstreamPool {
     /// Notes that an upstream was admitted or ejected, or has a new head.
     pub(crate) fn changed(&self, connected: bool) {
         let (mut next, mut helicon) = (PoolState::default(), 0);
+        let (mut heads, mut proven) = (Vec::new(), Vec::new());
         for upstream in &self.upstreams {
             let state = upstream.state();
             if state.admitted {
                 next.admitted += 1;
-                next.head = next.head.max(state.head);
-                next.proven = next.proven.max(state.proven);
+                heads.push(state.head);
+                proven.push(state.proven);
                 helicon += usize::from(state.rules == Rules::Helicon);
             }
         }
+        next.head = heads.iter().copied().max().unwrap_or_default();
+        next.lowest = heads.iter().copied().min().unwrap_or_default();
+        next.proven = reached_by(proven, self.quorum);
         // The form of an answer is in no hash: one upstream of several could lie.
         let agreed = helicon >= RULES_AGREE.min(next.admitted).max(1);
         next.helicon = next.admitted > 0 && (agreed || self.asynchronous.load(Ordering::Relaxed));
@@ -302,7 +309,27 @@ impl Drop for FetchPermit {
     }
 }
 
-#[expect(clippy::panic, reason = "the pool holds the sender, and each waiter holds the pool")]
+/// The highest head that so many upstreams have reached, or all if there are fewer. An upstream can make a header for any
+/// head, and no other one has that.
+fn reached_by(mut heads: Vec<u64>, upstreams: usize) -> u64 {
+    heads.sort_unstable_by(|a, b| b.cmp(a));
+    let place = upstreams.min(heads.len()).saturating_sub(1);
+    heads.get(place).copied().unwrap_or_default()
+}
+
+#[expect(clippy::panic, reason = "the pool holds the sender and is held by whoever waits")]
 fn unreachable_grant() -> ! {
     panic!("a pool does not forget who waits")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn head_is_reached_by_as_many_as_must_agree() {
+        let heads = || vec![100, 1_000_000, 102];
+        assert_eq!([1, 2, 3].map(|quorum| reached_by(heads(), quorum)), [1_000_000, 102, 100]);
+        assert_eq!((reached_by(vec![7], 2), reached_by(Vec::new(), 1)), (7, 0));
+    }
 }

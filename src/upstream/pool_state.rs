@@ -9,8 +9,10 @@ pub(crate) struct PoolState {
     pub(crate) admitted: usize,
     /// The highest head that is asked for.
     pub(crate) head: u64,
-    /// The highest head with a proven header.
+    /// The highest head with a proven header that as many upstreams have reached as must agree on a block.
     pub(crate) proven: u64,
+    /// The lowest head of all.
+    pub(crate) lowest: u64,
     /// True if answers are by the rules of v1.15: the chain is, or two upstreams answer so, or the
     /// only one.
     pub(crate) helicon: bool,

@@ -7,8 +7,8 @@ use neve_chain::{Block, Form, HeaderAnswer, TotalDifficulty};
 use neve_jsonrpc::Rules;
 use neve_store::Hash;
 
-use super::head_listener::quantity;
-use crate::client::{CallError, RpcClient};
+use super::head_listener::{height, quantity};
+use crate::client::{CallError, CallResult, RpcClient};
 
 /// Name of a block in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,17 +31,21 @@ impl fmt::Display for BlockName {
 impl RpcClient {
     /// Head: the newest executed height.
     pub(crate) async fn head(&self) -> Result<u64, CallError> {
-        self.quantity("eth_blockNumber").await
+        self.number("eth_blockNumber", height).await
     }
 
     pub(crate) async fn chain_id(&self) -> Result<u64, CallError> {
-        self.quantity("eth_chainId").await
+        self.number("eth_chainId", quantity).await
     }
 
-    async fn quantity(&self, method: &'static str) -> Result<u64, CallError> {
+    async fn number(
+        &self,
+        method: &'static str,
+        read: fn(&str) -> Option<u64>,
+    ) -> Result<u64, CallError> {
         let result = self.call(method, "[]").await?;
         let text = result.as_deref().and_then(|json| serde_json::from_slice::<&str>(json).ok());
-        text.and_then(quantity)
+        text.and_then(read)
             .ok_or_else(|| CallError::InvalidJson(format!("{method} is no quantity").into()))
     }
 
@@ -50,6 +54,17 @@ impl RpcClient {
         let params = format!("[{named},true]");
         match self.call("eth_getBlockByNumber", &params).await {
             Err(error) if error.is_absent() => Ok(None),
+            result => result,
+        }
+    }
+
+    /// The text of a header, or of its block, unproven; `None` if it has none there.
+    pub(crate) async fn header(&self, height: u64) -> CallResult {
+        let params = format!("[\"{height:#x}\"]");
+        match self.call("eth_getHeaderByNumber", &params).await {
+            Err(error) if error.is_absent() => Ok(None),
+            // Not every upstream has the method.
+            Err(CallError::Rpc { .. }) => self.block(BlockName::Height(height)).await,
             result => result,
         }
     }
@@ -71,14 +86,7 @@ impl RpcClient {
         &self,
         height: u64,
     ) -> Result<Option<TotalDifficulty>, CallError> {
-        let params = format!("[\"{height:#x}\"]");
-        let header = match self.call("eth_getHeaderByNumber", &params).await {
-            Ok(header) => header,
-            Err(error) if error.is_absent() => None,
-            // Not every upstream has the method.
-            Err(CallError::Rpc { .. }) => self.block(BlockName::Height(height)).await?,
-            Err(error) => return Err(error),
-        };
+        let header = self.header(height).await?;
         // It is not stored, so its layout is of no interest.
         let answer = header.and_then(|header| HeaderAnswer::parse_as(&header, Form::Any).ok());
         let Some(answer) = answer.filter(|a| a.header.number == height && a.check().is_ok()) else {

@@ -194,7 +194,7 @@ impl<'f> Session<'f> {
                 let room = if long { None } else { self.room(&budget, pipeline.is_empty()) };
                 full = room.is_none();
                 if let Some(room) = room {
-                    pipeline.push_back(self.start_fetch(next, sight.head, room));
+                    pipeline.push_back(self.start_fetch(next, sight, room));
                     next += 1;
                 }
             }
@@ -233,8 +233,10 @@ impl<'f> Session<'f> {
         if now.connections != before.connections {
             self.follower.serving.relayed.ask_again();
         }
-        if now.withdrawn != before.withdrawn {
-            return Err(self.withdrawn(now.withdrawn.1).await?);
+        if now.withdrawn != before.withdrawn
+            && let Some(from) = self.withdrawn_from(now.withdrawn.1)
+        {
+            return Err(self.withdrawn(from).await?);
         }
         if now.rules() != self.follower.serving.rules() {
             let identity = *self.source.pool.identity.get().ok_or(SessionEnd::Lost)?;
@@ -243,8 +245,23 @@ impl<'f> Session<'f> {
         Ok(())
     }
 
-    /// Withdraws the unproven heights that the mirror source withdrew, without waiting for the header that
-    /// disproves them.
+    /// The lowest height to withdraw if the mirror source withdraws from a height on. Beside other upstreams only heights
+    /// that the source gave go: it could else hold up following by withdrawing theirs, again and again.
+    fn withdrawn_from(&self, from: u64) -> Option<u64> {
+        let upstreams = &self.source.pool.upstreams;
+        if upstreams.len() == 1 {
+            return Some(from);
+        }
+        let is_its = |(height, by): &&(u64, usize)| {
+            *height >= from && upstreams.get(*by).is_some_and(|one| one.peer.is_some())
+        };
+        let (height, by) = self.givers.iter().find(is_its)?;
+        upstreams[*by].penalize("withdrew"); // the others are asked first for a while
+        Some(*height)
+    }
+
+    /// The mirror source rejected heights that no header has proven yet. They are not waited
+    /// for that to be found here too.
     async fn withdrawn(&self, from: u64) -> Result<SessionEnd, SessionEnd> {
         let proven = self.follower.serving.proven_height();
         // Proven heights stay, also if the mirror source withdraws them.
@@ -256,17 +273,11 @@ impl<'f> Session<'f> {
     fn start_fetch(
         &self,
         height: u64,
-        target: u64,
+        sight: PoolState,
         mut room: IngestReservation,
     ) -> AbortOnDropHandle<(Fetched, IngestReservation)> {
-        // Recovery takes six times everything else: far below the head it is left out (0009).
-        let live = height + FOLLOWING_WITHIN > target;
-        let senders = match self.follower.config.recover_senders {
-            Senders::Always => true,
-            Senders::Never => false,
-            Senders::Live => live,
-        };
-        let newest = height + LIVE_WITHIN > target;
+        let senders = recovers(self.follower.config.recover_senders, height, &sight);
+        let newest = height + LIVE_WITHIN > sight.head;
         let purpose = if newest { Priority::Follow } else { Priority::CatchUp };
         let (source, checks) = (self.source.clone(), Checks { senders, ..self.checks });
         let budget = self.follower.budget.clone();
@@ -279,7 +290,7 @@ impl<'f> Session<'f> {
 
     fn note_phase(&self, target: u64) {
         let next = self.last.map_or(self.first, |(height, _)| height + 1);
-        let near = (target + 1).saturating_sub(next) <= FOLLOWING_WITHIN;
+        let near = target.saturating_add(1).saturating_sub(next) <= FOLLOWING_WITHIN;
         self.follower.status.set_phase(if near { Phase::Following } else { Phase::CatchingUp });
     }
 
@@ -385,6 +396,16 @@ impl<'f> Session<'f> {
     }
 }
 
+/// True if the senders of a height are recovered. That takes six times everything else: far below the head it is left out
+/// (0009). The lowest head decides: an upstream that names a false one must not have it left out at the true head.
+fn recovers(which: Senders, height: u64, sight: &PoolState) -> bool {
+    match which {
+        Senders::Always => true,
+        Senders::Never => false,
+        Senders::Live => height + FOLLOWING_WITHIN > sight.lowest,
+    }
+}
+
 /// Block and receipts of a record that is not stored yet.
 fn texts_of(record: &Record) -> Payload {
     let text =
@@ -395,5 +416,21 @@ fn texts_of(record: &Record) -> Payload {
 impl fmt::Debug for Session<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session").field("last", &self.last).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn false_head_of_one_upstream_leaves_out_no_senders() {
+        let recovers = |height| {
+            let sight = PoolState { admitted: 2, head: 1 << 40, lowest: 300, ..Default::default() };
+            [Senders::Live, Senders::Never, Senders::Always]
+                .map(|which| recovers(which, height, &sight))
+        };
+        assert_eq!(recovers(301), [true, false, true]);
+        assert_eq!(recovers(300 - FOLLOWING_WITHIN), [false, false, true]);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use metrics::{counter, gauge};
 use tokio::sync::watch;
-use tracing::info;
+use tracing::warn;
 
 use crate::client::Backoff;
 use crate::fetch::Follower;
@@ -102,7 +102,7 @@ impl StreamFollower {
     }
 
     fn withdrawn(&self, from: u64) {
-        info!(from, upstream = self.peer.name, "mirror source withdrew heights");
+        warn!(from, upstream = self.peer.name, "mirror source withdrew heights");
         self.peer.feed.withdraw(from);
         {
             let mut state = self.upstream.state();

@@ -19,6 +19,8 @@ enum Fault {
     Stuck(usize),
     /// The list says this format.
     Format(u32),
+    /// The stream withdraws all heights, a thousand times a second, and brings none.
+    Withdraws,
 }
 
 /// A server that hands everything on, but for one fault.
@@ -44,6 +46,10 @@ impl Between {
 
     pub(super) fn of_format(server: SocketAddr, format: u32) -> Self {
         Self::start(server, Fault::Format(format))
+    }
+
+    pub(super) fn withdrawing(server: SocketAddr) -> Self {
+        Self::start(server, Fault::Withdraws)
     }
 
     /// Ends what makes it slow.
@@ -110,6 +116,9 @@ fn join(
         Fault::Format(format) if path.starts_with("GET /mirror/v1/segments ") => {
             list_of(format, &mut server, &mut client)
         }
+        Fault::Withdraws if path.starts_with("GET /mirror/v1/records") => {
+            withdraw(over, &mut client)
+        }
         Fault::Slow(pause) if is_file => slowly(pause, hurries, &mut server, &mut client),
         Fault::Cut(after) if is_file => {
             let copied = io::copy(&mut (&mut server).take(after as u64), &mut client);
@@ -150,6 +159,18 @@ fn slowly(
             thread::park_timeout(pause);
         }
     }
+}
+
+/// Frames that withdraw heights from 0 on, until the connection or the test ends.
+fn withdraw(over: &AtomicBool, client: &mut TcpStream) -> io::Result<()> {
+    client.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\n\r\n")?;
+    let mut frame = [&[2, 8, 0, 0, 0][..], &[0; 8]].concat();
+    frame.extend(crc32fast::hash(&frame).to_le_bytes());
+    while !over.load(Ordering::SeqCst) {
+        client.write_all(&frame)?;
+        thread::park_timeout(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 /// The list, which comes in one go on loopback and keeps its length.

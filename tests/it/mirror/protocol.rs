@@ -113,6 +113,21 @@ fn height_that_the_source_withdraws_is_withdrawn_here() {
     assert_eq!(digest(dir.path()), digest(source_dir.path()));
 }
 
+/// Another upstream gives the heights: the source can neither take them back nor hold up following.
+#[test]
+fn source_that_withdraws_again_and_again_does_not_stop_following() {
+    let devnet = devnet(Helicon::FromGenesis);
+    let (_source_dir, source) = source(&devnet, &[]);
+    let (between, dir) = (Between::withdrawing(source.address), fresh_dir());
+    let node = devnet.base_url();
+    let neve = mirror_in(dir.path(), between.address, &["--upstream", &node, "--start", "0"]);
+    neve.wait_for_log("mirror source withdrew heights");
+    for _ in 0..20 {
+        neve.wait_for_head(devnet.advance(1));
+    }
+    serves(&neve, &devnet, HEAD - 20..=HEAD + 20);
+}
+
 #[test]
 fn a_mirror_that_does_not_read_is_cut_off_and_their_number_is_bounded() {
     let devnet = large_devnet(200);
