@@ -321,6 +321,9 @@ impl HeightFetcher {
             let why = format!("it is {}, its child names {hash}", assembled.record.hash);
             return Err(FetchError::Refused("backfill_link", why));
         }
+        // The writer would stop at it. Another upstream may have a block that fits.
+        let fits = assembled.record.check_limits();
+        fits.map_err(|error| FetchError::Refused("too_large", error.to_string()))?;
         if self.is_of_old_rules(&assembled) {
             let why = "it answers by rules that another upstream has left".to_owned();
             return Err(FetchError::Refused("old_rules", why));
@@ -372,5 +375,36 @@ impl HeightFetcher {
             }
             tokio::time::sleep(CONFIRM_EVERY).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use neve_chain::AdmittedKeys;
+    use neve_devnet::{Chain, ChainConfig, Part};
+    use neve_record::assemble::assemble;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn record_that_the_store_cannot_hold_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (evidence, prover) = (Evidence::new(dir.path()), Prover::new(1, &[], Arc::default()));
+        let pool = UpstreamPool::new(Vec::new(), 1);
+        let source = HeightFetcher { pool, evidence, prover, agree: 1, disputed: Arc::default() };
+        let config = ChainConfig::c_chain(1);
+        let checks =
+            Checks { chain_id: config.chain_id, senders: false, admitted: AdmittedKeys::NONE };
+        let block = Chain::new(config).next_block();
+        let text = block.answer(Part::Full, Rules::BeforeHelicon);
+        let fitting = |height| {
+            let mut assembled = assemble(&text, block.receipts(), &checks).unwrap();
+            assembled.record.height = height;
+            source.fitting(assembled, &FetchNeed::new(height, Priority::Follow)).map(drop)
+        };
+        assert!(fitting(0).is_ok() && fitting((1 << 47) - 1).is_ok());
+        let Err(FetchError::Refused(reason, why)) = fitting(1 << 47) else { panic!("it is taken") };
+        assert_eq!(reason, "too_large");
+        assert!(why.contains("a height"), "{why}");
     }
 }

@@ -62,7 +62,10 @@ impl Record {
     }
 
     /// Refuses what the format cannot hold.
-    pub(crate) fn check_limits(&self) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] names the first limit that the record is beyond.
+    pub fn check_limits(&self) -> Result<(), Error> {
         let within = |what, found, limit| {
             let height = self.height;
             if found <= limit {
