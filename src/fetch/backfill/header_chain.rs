@@ -12,7 +12,7 @@ use tracing::debug;
 
 use crate::client::{Backoff, CallError};
 use crate::fetch::{HeightFetcher, refuse};
-use crate::upstream::{FetchNeed, Priority};
+use crate::upstream::{FetchNeed, Priority, Upstream};
 
 /// Headers in a batch: some 2 KB each.
 const HEADERS_A_BATCH: u64 = 100;
@@ -50,17 +50,10 @@ async fn linked(
 ) -> Vec<(Hash, Hash)> {
     let mut need = FetchNeed::new(*heights.end(), Priority::Backfill);
     let mut again = Backoff::new(AGAIN_FIRST, AGAIN_MAX);
-    let params: Vec<String> = heights.clone().map(|height| format!("[\"{height:#x}\"]")).collect();
     loop {
         let lease = source.pool.lease(need.clone()).await;
         let upstream = &lease.upstream;
-        let answer = upstream.client.batch("eth_getHeaderByNumber", &params).await;
-        let linked = match answer {
-            // The upstream lacks some of them, as a pruned node does.
-            Err(error) if error.is_absent() => Ok(Err(Broken::Missing)),
-            answer => answer.map(|headers| link(&headers, last)),
-        };
-        match linked {
+        match requested(upstream, heights.clone(), last).await {
             Ok(Ok(linked)) => return linked,
             Ok(Err(Broken::Missing)) => {
                 upstream.mark_missing(*heights.start());
@@ -86,6 +79,48 @@ async fn linked(
     }
 }
 
+/// Hash and parent of each height, or why they are not had of this upstream.
+type Linked = Result<Vec<(Hash, Hash)>, Broken>;
+
+async fn requested(
+    upstream: &Upstream,
+    heights: RangeInclusive<u64>,
+    last: Hash,
+) -> Result<Linked, CallError> {
+    let params: Vec<String> = heights.clone().map(|height| format!("[\"{height:#x}\"]")).collect();
+    match upstream.client.batch("eth_getHeaderByNumber", &params).await {
+        // The upstream lacks some of them, as a pruned node does.
+        Err(error) if error.is_absent() => Ok(Err(Broken::Missing)),
+        Err(error @ (CallError::InvalidJson(_) | CallError::Rpc { .. })) => {
+            debug!(%error, upstream = upstream.name, "headers requested one by one");
+            one_by_one(upstream, heights, last).await
+        }
+        answer => answer.map(|headers| link(&headers, last)),
+    }
+}
+
+/// Links headers of an upstream that takes no batches, or has only whole blocks. It keeps none, because a block may be as
+/// long as a response.
+async fn one_by_one(
+    upstream: &Upstream,
+    heights: RangeInclusive<u64>,
+    last: Hash,
+) -> Result<Linked, CallError> {
+    let (mut linked, mut known) = (Vec::new(), last);
+    for height in heights.rev() {
+        upstream.charge(1);
+        let parent = match upstream.client.header(height).await? {
+            Some(header) => parent_of(&header, known),
+            None => Err(Broken::Missing),
+        };
+        let Ok(parent) = parent else { return Ok(parent.map(|_| linked)) };
+        linked.push((known, parent));
+        known = parent;
+    }
+    linked.reverse();
+    Ok(Ok(linked))
+}
+
 enum Broken {
     Missing,
     False(String),
@@ -93,24 +128,27 @@ enum Broken {
 
 /// Hash and parent of each header, if the last has the hash `last` and each is the parent of the
 /// next.
-fn link(headers: &[Option<Bytes>], last: Hash) -> Result<Vec<(Hash, Hash)>, Broken> {
+fn link(headers: &[Option<Bytes>], last: Hash) -> Linked {
     let mut linked = Vec::with_capacity(headers.len());
     let mut known = last;
     for header in headers.iter().rev() {
-        let header = header.as_ref().ok_or(Broken::Missing)?;
-        let answer = HeaderAnswer::parse(header).map_err(|no| Broken::False(no.to_string()))?;
-        let checked = answer.check().map_err(|no| Broken::False(no.to_string()))?;
-        let hash = Hash(checked.hash().0);
-        // Its child names another hash, and the child is proven: the sender is at fault.
-        if hash != known {
-            let height = checked.header().number;
-            return Err(Broken::False(format!(
-                "header {height} is {hash}, its child names {known}"
-            )));
-        }
-        known = Hash(checked.header().parent_hash.0);
-        linked.push((hash, known));
+        let parent = parent_of(header.as_ref().ok_or(Broken::Missing)?, known)?;
+        linked.push((known, parent));
+        known = parent;
     }
     linked.reverse();
     Ok(linked)
+}
+
+/// The parent of a header that has this hash.
+fn parent_of(header: &[u8], known: Hash) -> Result<Hash, Broken> {
+    let answer = HeaderAnswer::parse(header).map_err(|no| Broken::False(no.to_string()))?;
+    let checked = answer.check().map_err(|no| Broken::False(no.to_string()))?;
+    let hash = Hash(checked.hash().0);
+    // Its child names another hash, and the child is proven: the sender is at fault.
+    if hash != known {
+        let height = checked.header().number;
+        return Err(Broken::False(format!("header {height} is {hash}, its child names {known}")));
+    }
+    Ok(Hash(checked.header().parent_hash.0))
 }

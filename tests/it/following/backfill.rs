@@ -55,6 +55,17 @@ fn a_store_is_filled_to_the_genesis_while_it_follows() {
     }
 }
 
+/// Providers of public endpoints leave methods out.
+#[test]
+fn upstream_without_headers_gives_history() {
+    let (devnet, dir) = (devnet(Helicon::At(150)), fresh_dir());
+    devnet.faults().inject(Fault::Error("no such method".into()).on("eth_getHeaderByNumber"));
+    let neve = start(dir.path(), &devnet, &["--backfill-to", "0"]);
+    neve.wait_for_head(HEAD);
+    wait_for_first(&neve, 0);
+    serves(&neve, &devnet, 0..=HEAD);
+}
+
 /// Under Helicon receipts are proven by later headers: without them nothing is published.
 #[test]
 fn history_waits_for_what_settles_it() {
