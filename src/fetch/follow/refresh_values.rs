@@ -76,14 +76,15 @@ async fn relay_all(
 ) -> Asked {
     let mut asked = Asked { pause: Duration::ZERO, complete: true };
     for method in methods {
-        let mut relayed = false;
-        for (_, upstream) in pool.admitted() {
+        let (mut relayed, mut lacking, admitted) = (false, 0, pool.admitted());
+        for (_, upstream) in &admitted {
             if let Some(left) = upstream.resting() {
                 asked.pause = asked.pause.max(left);
                 continue;
             }
-            match relay(&upstream, serving, method, bytes_max).await {
+            match relay(upstream, serving, method, bytes_max).await {
                 Relay::Done => relayed = true,
+                Relay::Lacks => lacking += 1,
                 Relay::Unfit => {}
                 Relay::Throttled(after) => asked.pause = asked.pause.max(after),
             }
@@ -93,15 +94,21 @@ async fn relay_all(
                 break;
             }
         }
-        asked.complete &= relayed;
+        let none_has_it = lacking > 0 && lacking == admitted.len();
+        if none_has_it {
+            serving.relayed.set(method, None); // an old value must not stay
+        }
+        asked.complete &= relayed || none_has_it;
     }
     asked
 }
 
 /// Outcome of a request.
 enum Relay {
-    /// The upstream responded, or has no such method.
+    /// The upstream gave a value.
     Done,
+    /// The upstream has no such method.
+    Lacks,
     /// The upstream did not respond, or with a value that neve rejects.
     Unfit,
     /// The upstream wants a pause.
@@ -127,11 +134,7 @@ async fn relay(
             reject(upstream, method, &result, unfit);
             Relay::Unfit
         }
-        Err(CallError::Rpc { .. }) => {
-            // The upstream does not have the method: an old value must not stay.
-            serving.relayed.set(method, None);
-            Relay::Done
-        }
+        Err(CallError::Rpc { .. }) => Relay::Lacks,
         Err(CallError::Throttled { after, .. }) => {
             let after = after.unwrap_or(THROTTLED);
             upstream.pause(after);

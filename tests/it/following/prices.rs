@@ -8,7 +8,7 @@ use std::time::Duration;
 use neve_devnet::{DevnetThread, Fault, RetryAfter};
 use tempfile::TempDir;
 
-use crate::support::neve::Neve;
+use crate::support::neve::{Neve, fresh_dir};
 use crate::support::node::wait::at_some_pace;
 use crate::support::served::{devnet, follow};
 use crate::support::ws::Ws;
@@ -61,6 +61,22 @@ fn old_price_is_requested_once(age: Duration) {
     let mut ws = Ws::open(&neve);
     ws.send(PRICE);
     assert!(price(&ws.text()));
+}
+
+#[test]
+fn price_comes_from_the_upstream_that_has_its_method() {
+    let nodes = [devnet(5), devnet(5)];
+    nodes[0].faults().inject(Fault::Error("no such method".into()).on("eth_baseFee"));
+    nodes[1].faults().inject(Fault::Latency(Duration::from_millis(50))); // asked last
+    let (dir, urls) = (fresh_dir(), [nodes[0].base_url(), nodes[1].base_url()]);
+    let upstreams = ["--upstream", &*urls[0], "--upstream", &*urls[1], "--start", "0"];
+    let neve = Neve::start(dir.path(), &upstreams);
+    neve.wait("both", |health| {
+        let all = health["upstreams"].as_array()?;
+        all.iter().all(|one| one["state"] == "up").then_some(())
+    });
+    let body = PRICE.replace("eth_gasPrice", "eth_baseFee");
+    neve.wait("a base fee", |_| (neve.client().post(&body).status == 200).then_some(()));
 }
 
 #[test]
