@@ -16,8 +16,8 @@ static KEYS: [Key; 20] = [
     ("from", Presence::Always),
     ("gas", Presence::Always),
     ("gasPrice", Presence::Always),
-    ("maxFeePerGas", Presence::Never),
-    ("maxPriorityFeePerGas", Presence::Never),
+    ("maxFeePerGas", Presence::Optional),
+    ("maxPriorityFeePerGas", Presence::Optional),
     ("hash", Presence::Always),
     ("input", Presence::Always),
     ("nonce", Presence::Always),
@@ -25,12 +25,12 @@ static KEYS: [Key; 20] = [
     ("transactionIndex", Presence::Always),
     ("value", Presence::Always),
     ("type", Presence::Always),
-    ("accessList", Presence::Never),
-    ("chainId", Presence::Never),
+    ("accessList", Presence::Optional),
+    ("chainId", Presence::Optional),
     ("v", Presence::Always),
     ("r", Presence::Always),
     ("s", Presence::Always),
-    ("yParity", Presence::Never),
+    ("yParity", Presence::Optional),
 ];
 
 static ACCESS: Object = Object {

@@ -20,7 +20,8 @@ pub(crate) enum Presence {
     Always,
     /// Every C-chain node writes it, but other tools and other chains leave it out.
     FromNode,
-    Never,
+    /// It depends on the fork, the kind or the method.
+    Optional,
 }
 
 /// A member that an object may have.
@@ -54,7 +55,7 @@ impl Object {
 
     fn require(&self, seen: u64, form: Form) -> Result<(), ProofError> {
         let wanted = |need: Presence| match form {
-            Form::Node => need != Presence::Never,
+            Form::Node => need != Presence::Optional,
             Form::Any => need == Presence::Always,
         };
         let missing = |(index, (_, need)): &(usize, &Key)| seen >> index & 1 == 0 && wanted(*need);
@@ -166,12 +167,12 @@ mod tests {
     static MAP: Object = Object {
         name: "map",
         sorted: true,
-        keys: &[("b", Presence::Always), ("d", Presence::FromNode), ("f", Presence::Never)],
+        keys: &[("b", Presence::Always), ("d", Presence::FromNode), ("f", Presence::Optional)],
     };
     static STRUCT: Object = Object {
         name: "struct",
         sorted: false,
-        keys: &[("z", Presence::Always), ("a", Presence::Never)],
+        keys: &[("z", Presence::Always), ("a", Presence::Optional)],
     };
 
     fn keys(
