@@ -317,7 +317,7 @@ fn reached_by(mut heads: Vec<u64>, upstreams: usize) -> u64 {
     heads.get(place).copied().unwrap_or_default()
 }
 
-#[expect(clippy::panic, reason = "the pool holds the sender and is held by whoever waits")]
+#[expect(clippy::panic, reason = "the pool holds the sender, and each waiter holds the pool")]
 fn unreachable_grant() -> ! {
     panic!("a pool does not forget who waits")
 }

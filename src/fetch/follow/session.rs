@@ -260,8 +260,8 @@ impl<'f> Session<'f> {
         Some(*height)
     }
 
-    /// The mirror source rejected heights that no header has proven yet. They are not waited
-    /// for that to be found here too.
+    /// Withdraws the unproven heights that the mirror source withdrew, without waiting for the header that
+    /// disproves them.
     async fn withdrawn(&self, from: u64) -> Result<SessionEnd, SessionEnd> {
         let proven = self.follower.serving.proven_height();
         // Proven heights stay, also if the mirror source withdraws them.
