@@ -394,6 +394,7 @@ def texts(frame, height, total):
         length, packed = frame.varint(), frame.varint()
         pair.append(unpack(frame.take(packed), length).decode())
     if at:
+        assert pair[0][: at - 1].endswith('"totalDifficulty":'), "another place"
         pair[0] = pair[0][: at - 1] + total + pair[0][at - 1 :]
     return pair
 

@@ -7,10 +7,10 @@ mod support;
 use std::ops::ControlFlow;
 
 use neve_packed::{
-    Bounds, FileHeader, FileStart, HEADER_BYTES, HeightTexts, PackError, PackedFile, Packing, Part,
-    Reason, intact_bytes, pack, pack_within, term,
+    Bounds, FileHeader, FileStart, HEADER_BYTES, HeightTexts, PackError, PackedFile,
+    Packing, Part, Reason, TotalDifficulty, intact_bytes, pack, pack_within, term,
 };
-use support::forge::{Chunk, Forged, fields, group, one_log_shape, section};
+use support::forge::{self, Chunk, Forged, fields, group, one_log_shape, section};
 use support::{IDENTITY, Texts, check, packed, read_all, recorded, with_long_inputs};
 
 /// Heights of the sample: enough for a dictionary.
@@ -284,4 +284,37 @@ fn packing_stops_when_the_caller_breaks() {
     assert!(matches!(eight, Err(PackError::Heights { heights: HEIGHTS, max: 8 })));
     let odd = pack(IDENTITY, 12, &heights[..4], &mut proceed);
     assert!(matches!(odd, Err(PackError::RangeLength(12))));
+}
+
+/// A mirror verifies texts with the height as total difficulty, and may serve them with zero. The height stands in other
+/// places, too: with zero there, a text that was verified would be false.
+#[test]
+fn total_difficulty_is_put_in_at_its_own_place_only() {
+    let texts = &recorded("v1.14.2/main")[7];
+    let read = |place: Option<usize>, total| {
+        let mut block = texts.block.clone();
+        if let Some(place) = place {
+            block.replace_range(place..place + "\"0x7\"".len(), "");
+        }
+        let frame = forge::texts(place, [&block, &texts.receipts]);
+        let file = Forged { frame, ..Forged::empty() }.write();
+        let mut out = Vec::new();
+        let height = PackedFile::open(&file[..]).unwrap();
+        height.height(7).unwrap().block(total, &mut out).ok().map(|()| out)
+    };
+    let of = |key: &str| {
+        let member = format!("\"{key}\":\"0x7\"");
+        Some(texts.block.find(&member).unwrap() + key.len() + "\"\":".len())
+    };
+    let zero = texts.block.replace("\"totalDifficulty\":\"0x7\"", "\"totalDifficulty\":\"0x0\"");
+    let right = of("totalDifficulty");
+    assert!(
+        read(right, TotalDifficulty::Number).is_some_and(|found| found == texts.block.as_bytes())
+    );
+    assert!(read(right, TotalDifficulty::Zero).is_some_and(|found| found == zero.as_bytes()));
+    for place in [of("number"), of("blockNumber"), None] {
+        for total in [TotalDifficulty::Number, TotalDifficulty::Zero] {
+            assert!(read(place, total).is_none(), "{place:?} {total:?}");
+        }
+    }
 }

@@ -14,6 +14,8 @@ use crate::frames::frame::TEXT_BYTES_MAX;
 use crate::read::log_out::LogOut;
 
 const PLACE: &str = "frame in text form";
+/// Text before the value that a read puts in.
+const KEY: &[u8] = b"\"totalDifficulty\":";
 
 /// `totalDifficulty`, which depends on the node's release and not on the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,12 +95,15 @@ impl Texts {
         bytes.end()?;
         let mut block = unpack(&text)?;
         if let Some(at) = at.checked_sub(1) {
-            if at > block.len() {
-                return Err(bytes.error("totalDifficulty behind the text"));
+            // A mirror verifies one value and serves the other: put in elsewhere, that one would make a false text.
+            if !block.get(..at).is_some_and(|before| before.ends_with(KEY)) {
+                return Err(bytes.error("a value that is not that of totalDifficulty"));
             }
             let mut value = Vec::new();
             total.write(height, &mut value);
             block.splice(at..at, value);
+        } else if Block::parse(&block).is_ok_and(|block| TotalDifficulty::of(&block).is_some()) {
+            return Err(bytes.error("totalDifficulty of one release only"));
         }
         Ok(block)
     }

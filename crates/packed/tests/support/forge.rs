@@ -144,3 +144,16 @@ pub(crate) fn fields(txs: usize, groups: &[Vec<u8>]) -> Vec<u8> {
     packed.iter().for_each(|packed| out.extend(packed));
     out
 }
+
+/// A frame in the form of texts. A read puts a value into the block at `place`, if there is one.
+pub(crate) fn texts(place: Option<usize>, texts: [&str; 2]) -> Vec<u8> {
+    let mut out = vec![2];
+    varint(&mut out, place.map_or(0, |place| place as u64 + 1));
+    for text in texts {
+        let packed = zstd_frame(text.as_bytes());
+        varint(&mut out, text.len() as u64);
+        varint(&mut out, packed.len() as u64);
+        out.extend(packed);
+    }
+    out
+}
