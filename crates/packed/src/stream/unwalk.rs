@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::container::bytes::Bytes;
 use crate::error::PackedError;
 use crate::stream::facts::{Chunk, LOGS_MAX, Lg, Rx, Tx, Word, kind};
-use crate::stream::tables::{Tables, as_address, left, number, right};
+use crate::stream::tables::{Tables, left, number, right};
 use crate::stream::walk::{LogShape, TxShape, slot};
 use crate::stream::words::{
     LOG_END, LOG_PARTS, LOG_PREDICTED, LOG_TABLE, NUMBER_TABLE, TX_PARTS, TX_TABLE, WIDE, word,
@@ -104,6 +104,17 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads a word that is an address. Cut to twenty bytes, a longer one would be another word under the same name, and
+    /// names tell the bits of later blooms.
+    fn address(&mut self) -> Result<Named, PackedError> {
+        let found = self.word()?;
+        if found.0.starts_with(&[0; 12]) {
+            Ok(found)
+        } else {
+            Err(self.symbols.error("an address of more than 20 bytes"))
+        }
+    }
+
     fn near(&mut self, distance: usize) -> Result<Named, PackedError> {
         let at = (self.recent.len()).checked_sub(distance + 1);
         let found = at.and_then(|at| Some((*self.recent.get(at)?, RECENT_NAME + at as u32)));
@@ -157,7 +168,7 @@ impl<'a> Reader<'a> {
         if flags > 15 {
             return Err(self.symbols.error("unknown flags of a shape"));
         }
-        let to = if flags & TxShape::HAS_TO != 0 { as_address(self.word()?.0) } else { [0; 32] };
+        let to = if flags & TxShape::HAS_TO != 0 { self.address()?.0 } else { [0; 32] };
         let input_bytes = self.number_64()?;
         let selector = if input_bytes >= 4 { self.literals.array()? } else { [0; 4] };
         Ok((TxShape { flags, to, selector, input_bytes }, None))
@@ -169,7 +180,7 @@ impl<'a> Reader<'a> {
         let chain_id = if other { self.number_64()? } else { self.chain_id };
         // In the order of the writer: the words behind may refer to a slot.
         self.slots[slot::TO] = (shape.to, 0);
-        let from = self.word()?;
+        let from = self.address()?;
         self.slots[slot::FROM] = from;
         let (nonce, gas, price) = (self.number_64()?, self.number_64()?, self.number()?);
         let priority = if shape.kind() == kind::DYNAMIC_FEE { self.number()? } else { 0 };
@@ -190,7 +201,7 @@ impl<'a> Reader<'a> {
         let kind = shape.kind();
         // The signature of such a transaction names no chain (before EIP-155).
         let chain_id = if kind == kind::UNPROTECTED { 0 } else { chain_id };
-        let (from, value) = (as_address(from.0), value.0);
+        let (from, value) = (from.0, value.0);
         self.chunk.txs.push(Tx {
             kind,
             chain_id,
@@ -212,7 +223,7 @@ impl<'a> Reader<'a> {
         for _ in 0..self.number_64()? {
             // Before each entry: the count is the file's, and must not decide how much memory is taken.
             self.take_room(size_of::<(Word, Vec<Word>)>())?;
-            let address = as_address(self.word()?.0);
+            let address = self.address()?.0;
             let mut keys = Vec::new();
             for _ in 0..self.number_64()? {
                 self.take_room(size_of::<Word>())?;
@@ -321,10 +332,9 @@ impl<'a> Reader<'a> {
         if topic_count > 4 {
             return Err(self.symbols.error("a log with more than four topics"));
         }
-        let (address, name) = self.word()?;
+        let (address, name) = self.address()?;
         let (topic, topic_name) = if topic_count > 0 { self.word()? } else { ([0; 32], 0) };
         let data_bytes = self.number_64()?;
-        let address = as_address(address);
         Ok((LogShape { address, topic_count, topic, data_bytes }, [name, topic_name], None))
     }
 
