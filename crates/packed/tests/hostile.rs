@@ -7,7 +7,7 @@ mod support;
 use std::ops::ControlFlow;
 
 use neve_packed::{
-    Bounds, FileHeader, FileStart, HEADER_BYTES, HeightTexts, PackError, PackedFile,
+    Bounds, FileHeader, FileStart, HEADER_BYTES, HeightTexts, ModelCache, PackError, PackedFile,
     Packing, Part, Reason, TotalDifficulty, intact_bytes, pack, pack_within, term,
 };
 use support::forge::{self, Chunk, Forged, fields, group, one_log_shape, section};
@@ -348,4 +348,25 @@ fn address_of_more_than_twenty_bytes_is_refused() {
     let [first, second] = read_twice(1);
     assert!(first == second, "the second read differs");
     assert!(first.is_none());
+}
+
+/// Fields that no height uses, of megabytes that take nothing on the disk.
+#[test]
+fn long_template_counts_as_memory() {
+    let mut literals = Vec::new();
+    forge::varint(&mut literals, 1 << 20);
+    literals.resize(literals.len() + (1 << 20), 0);
+    let mut tables = vec![1; 30];
+    tables[8] = 5; // extra data, a long literal
+    forge::varint(&mut tables, literals.len() as u64);
+    tables.extend(literals);
+    tables.extend([0; 4]);
+    let file = Forged { tables: section(&tables), ..Forged::empty() }.write();
+    assert!(file.len() < 4 << 10, "{} bytes", file.len());
+    let cache = ModelCache::new(usize::MAX);
+    let _opened = PackedFile::open_in(&file[..], &cache).unwrap();
+    assert!(cache.bytes() > 1 << 20, "{} bytes", cache.bytes());
+    let small = ModelCache::new(1 << 20);
+    let _opened = PackedFile::open_in(&file[..], &small).unwrap();
+    assert_eq!(small.bytes(), 0);
 }

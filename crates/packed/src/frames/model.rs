@@ -68,8 +68,8 @@ impl Model {
     /// Returns the bytes that it takes in memory, about.
     pub(crate) fn bytes(&self) -> usize {
         let bits = self.known.words.bytes() + self.known.shapes.bytes();
-        let directory = self.directory.capacity();
-        size_of::<Self>() + directory + self.tables.bytes() + self.dictionary.bytes() + bits
+        let own = size_of::<Self>() + self.directory.capacity() + self.template.memory();
+        own + self.tables.bytes() + self.dictionary.bytes() + bits
     }
 }
 
