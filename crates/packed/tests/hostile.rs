@@ -370,3 +370,51 @@ fn long_template_counts_as_memory() {
     let _opened = PackedFile::open_in(&file[..], &small).unwrap();
     assert_eq!(small.bytes(), 0);
 }
+
+/// A few kilobytes can have millions of chunks that add nothing to a text, and each costs a read some time.
+#[test]
+fn groups_and_chunks_beyond_the_transactions_are_refused() {
+    let chunk = |txs: usize| {
+        let transactions = vec![0; 8 * txs];
+        Chunk { txs, logs: 0, streams: [transactions, Vec::new(), vec![0; 3 * txs], Vec::new()] }
+    };
+    let chunks = |txs: &[usize]| group(&txs.iter().map(|txs| chunk(*txs)).collect::<Vec<_>>());
+    let reads = |txs: usize, groups: &[Vec<u8>]| {
+        let file = Forged { frame: fields(txs, groups), ..Forged::empty() }.write();
+        let file = PackedFile::open(&file[..]).unwrap();
+        let height = file.height(7).unwrap();
+        height.block(TotalDifficulty::Zero, &mut Vec::new()).is_ok()
+    };
+    for txs in [&[][..], &[0]] {
+        assert!(reads(0, &[chunks(txs)]), "a block without transactions");
+    }
+    assert!(reads(2, &[chunks(&[1, 1])]) && reads(2, &[chunks(&[]), chunks(&[2])]));
+    assert!(!reads(0, &[chunks(&[0, 0])]) && !reads(0, &[chunks(&[]), chunks(&[])]));
+    assert!(!reads(2, &[chunks(&[1, 0, 1])]) && !reads(1, &[chunks(&[0]), chunks(&[1])]));
+    // Symbols of a header in a later group.
+    let mut padded = chunks(&[2]);
+    padded[0] = 32;
+    padded.insert(1, 0);
+    assert!(!reads(2, &[chunks(&[]), padded]));
+}
+
+/// A log of one byte has a text of some 500. Texts that no packer takes would only fill the memory of who verifies them.
+#[test]
+fn text_that_is_longer_than_a_packer_takes_is_refused() {
+    let read = |logs: usize| {
+        let mut receipt = vec![0, 0, 3];
+        receipt.resize(2 + logs, 2);
+        receipt.push(0);
+        let streams = [vec![0; 8], Vec::new(), receipt, Vec::new()];
+        let frame = fields(1, &[group(&[Chunk { txs: 1, logs, streams }])]);
+        let file = Forged { tables: section(&one_log_shape()), frame, ..Forged::empty() }.write();
+        assert!(file.len() < 4 << 10, "{} bytes", file.len());
+        let mut out = Vec::new();
+        let file = PackedFile::open(&file[..]).unwrap();
+        file.height(7).unwrap().receipts(&mut out).ok().map(|()| out.len())
+    };
+    let usual = read(50_000).unwrap();
+    let most = (64 << 20) / (usual / 50_000);
+    assert!(read(most - 5000).is_some_and(|found| found > 60 << 20));
+    assert!(read(most + 5000).is_none());
+}

@@ -9,14 +9,15 @@ use crate::container::bytes::{Bytes, put_varint};
 use crate::error::PackedError;
 use crate::frames::compress::Dictionary;
 use crate::stream::facts::{Chunk, LOGS_MAX, TRANSACTIONS_MAX};
+use crate::stream::header::FIELDS;
 use crate::stream::lanes::Lane;
 
 const PLACE: &str = "frame";
 /// Bytes of a group's content that a reader accepts.
 pub(crate) const GROUP_BYTES_MAX: usize = 32 << 20;
-/// Longest text of a part, and most bytes of all groups of a height. A frame of few bytes may say that it
-/// unpacks to any number: this bounds the memory that a hostile one takes.
-pub(crate) const TEXT_BYTES_MAX: usize = 256 << 20;
+/// Longest text of a part, which is that of the longest receipts that are packed, and most bytes of all groups of a height.
+/// A frame of few bytes may say that it unpacks to any number: this bounds the memory that a hostile one takes.
+pub(crate) const TEXT_BYTES_MAX: usize = 64 << 20;
 /// Transactions of a chunk.
 pub(crate) const CHUNK_TRANSACTIONS: usize = 16;
 /// Weight at which a chunk or a group ends, see docs/PACKED.md.
@@ -134,7 +135,8 @@ impl<'f> Frame<'f> {
     pub(crate) fn read(frame: &'f [u8]) -> Result<Self, PackedError> {
         let mut bytes = Bytes::new(frame, PLACE);
         let (txs, logs) = (bytes.count(TRANSACTIONS_MAX)?, bytes.count(LOGS_MAX)?);
-        let count = bytes.count(TRANSACTIONS_MAX)?;
+        // Groups without transactions would cost time and add nothing to a text.
+        let count = bytes.count(txs.max(1))?;
         // The count is the file's: it must not decide how much memory is taken.
         let mut groups = Vec::with_capacity(count.min(64));
         let (mut start, mut end) = (Start::default(), 0);
@@ -211,10 +213,10 @@ impl Content {
     /// Reads the directory of a group whose transactions end before `end`.
     fn read(content: Vec<u8>, mut start: Start, end: usize) -> Result<Self, PackedError> {
         let mut bytes = Bytes::new(&content, "group");
-        let symbols = bytes.count(content.len())?;
+        let symbols = bytes.count(FIELDS.len() + 1)?;
         let at = content.len() - bytes.rest().len();
         bytes.take(symbols)?;
-        let count = bytes.count(TRANSACTIONS_MAX)?;
+        let count = bytes.count(end.saturating_sub(start.tx).max(1))?;
         // The count is the file's, as above.
         let mut chunks = Vec::with_capacity(count.min(64));
         let mut place = 0;
@@ -265,9 +267,9 @@ mod tests {
     use super::*;
     use crate::container::bytes::put_varint;
 
-    /// A frame without transactions, of groups that say to unpack to so many bytes.
-    fn frame(groups: &[usize]) -> Vec<u8> {
-        let mut out = vec![0, 0];
+    /// A frame of so many transactions, and of groups that say to unpack to so many bytes.
+    fn frame(txs: u8, groups: &[usize]) -> Vec<u8> {
+        let mut out = vec![txs, 0];
         put_varint(&mut out, groups.len() as u64);
         for (at, content) in groups.iter().enumerate() {
             out.push(0);
@@ -277,15 +279,16 @@ mod tests {
             }
         }
         out.push(0);
+        out.resize(out.len() + 64 * usize::from(txs), 0);
         out
     }
 
     #[test]
     fn groups_of_a_height_unpack_to_no_more_than_a_text() {
         let mut groups = vec![GROUP_BYTES_MAX; TEXT_BYTES_MAX / GROUP_BYTES_MAX];
-        assert_eq!(Frame::read(&frame(&groups)).unwrap().unpacked_len(), TEXT_BYTES_MAX);
+        assert_eq!(Frame::read(&frame(9, &groups)).unwrap().unpacked_len(), TEXT_BYTES_MAX);
         groups.push(1);
-        assert!(matches!(Frame::read(&frame(&groups)), Err(PackedError::OutputLimit(_))));
-        assert!(Frame::read(&frame(&[GROUP_BYTES_MAX + 1])).is_err());
+        assert!(matches!(Frame::read(&frame(9, &groups)), Err(PackedError::OutputLimit(_))));
+        assert!(Frame::read(&frame(1, &[GROUP_BYTES_MAX + 1])).is_err());
     }
 }

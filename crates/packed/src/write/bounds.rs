@@ -2,6 +2,7 @@
 //! packed must not differ between two neves.
 
 use crate::error::{PackError, Part};
+use crate::frames::frame::TEXT_BYTES_MAX;
 use crate::write::encode::HeightTexts;
 
 /// Memory that packing a range takes whose file has up to 24 MiB, besides the texts, which lie in mapped files. Such a file
@@ -37,7 +38,7 @@ impl Default for Bounds {
             // Nodes refuse messages of over 2 MiB, so blocks of mainnet are shorter before they are text.
             block_bytes: 8 << 20,
             // A transaction that spends all gas of a block of mainnet on logs makes 21 MB.
-            receipts_bytes: 64 << 20,
+            receipts_bytes: TEXT_BYTES_MAX,
             // The longest of the mainnet set has 0.7 MB.
             fields_bytes: 2 << 20,
             // 30, 96 and 61 times those of a range of mainnet. Full blocks double the price of gas each minute (ACP-176), and a
