@@ -418,3 +418,16 @@ fn text_that_is_longer_than_a_packer_takes_is_refused() {
     assert!(read(most - 5000).is_some_and(|found| found > 60 << 20));
     assert!(read(most + 5000).is_none());
 }
+
+/// A batch has the texts of many heights in one response: those before say nothing of this one.
+#[test]
+fn text_before_a_height_does_not_make_it_too_long() {
+    let file = sample_file().bytes;
+    let file = PackedFile::open(&file[..]).unwrap();
+    let height = file.height(*file.heights().start()).unwrap();
+    // The length that a text may have; the system gives zeros without memory.
+    let mut out = vec![0; 64 << 20];
+    height.receipts(&mut out).unwrap();
+    height.block(TotalDifficulty::Zero, &mut out).unwrap();
+    assert!(out.len() > 64 << 20);
+}

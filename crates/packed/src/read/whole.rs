@@ -98,6 +98,7 @@ impl Fields<'_> {
 
     pub(crate) fn receipts(&self, out: &mut Vec<u8>) -> Result<(), PackedError> {
         out.reserve(self.frame.txs * RECEIPT_ROOM + self.frame.logs.min(LOGS_RESERVED) * LOG_ROOM);
+        let before = out.len();
         out.push(b'[');
         self.each_chunk(Depth::All, |header, hashed| {
             let Hashed { at, chunk, hashes, blooms } = hashed;
@@ -109,7 +110,7 @@ impl Fields<'_> {
                 comma(out);
                 let place = self.at(at.start.tx + index, &hashes[index]);
                 json::receipt(out, chunk, tx, receipt, sums, place);
-                limit(out)?;
+                limit(&out[before..])?;
                 log += receipt.logs.len();
             }
             Ok(())
