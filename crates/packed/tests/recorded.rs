@@ -258,3 +258,25 @@ fn transaction_and_receipt_of_another_hash_are_not_given() {
         }
     }
 }
+
+#[test]
+fn heights_of_many_terms_take_one_read_of_the_index() {
+    let bytes = packed(&recorded("v1.14.2/main")[..64], 64).bytes;
+    let noting = Noting { file: &bytes, read: RefCell::default() };
+    let file = PackedFile::open(&noting).unwrap();
+    let all = file.all_terms().unwrap();
+    // Every seventh is in the file. Of all of them only the low 40 bits count.
+    let of_file = |at: usize| all[at % all.len()] | 3 << 41;
+    let term = |at: usize| if at.is_multiple_of(7) { of_file(at) } else { at as u64 };
+    for count in [0, 1, 30, 256, 257, 5000] {
+        let terms: Vec<u64> = (0..count).map(term).collect();
+        let mut expected: Vec<u64> =
+            terms.iter().flat_map(|term| file.heights_of_term(*term).unwrap()).collect();
+        expected.sort_unstable();
+        expected.dedup();
+        noting.read.take();
+        assert_eq!(file.heights_of_terms(&terms).unwrap(), expected, "{count} terms");
+        let reads = noting.read.take().len();
+        assert!(reads <= 3 * count && (count <= 256 || reads == 1), "{count} terms: {reads}");
+    }
+}

@@ -397,8 +397,8 @@ impl PackedRange for Range {
         checked.map_err(|error| damage(&error))
     }
 
-    fn heights_of_term(&self, term: u64) -> Result<Vec<u64>, PackedDamage> {
-        self.file.heights_of_term(term).map_err(|error| damage(&error))
+    fn heights_of_terms(&self, terms: &[u64]) -> Result<Vec<u64>, PackedDamage> {
+        self.file.heights_of_terms(terms).map_err(|error| damage(&error))
     }
 
     fn check(&self) -> Result<(), PackedDamage> {

@@ -12,7 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use neve_store::disk::{Disk, Op, RealDisk};
-use neve_store::{Error, Found, Hash, Opened, Options, PackEnd, Record, Retention, Wanted};
+use neve_store::residency::{self, Cold};
+use neve_store::{
+    Error, Found, Hash, Opened, Options, PackEnd, Record, Retention, SearchError, Wanted,
+};
 use support::toy::UNPACKABLE;
 use support::{
     IDENTITY, assert_clean, assert_exactly, block, every, files, logs, naive_logs, open_as,
@@ -404,4 +407,23 @@ fn packing_of_a_range_that_goes_meanwhile_is_overtaken() {
     assert_eq!(pack(&mut store, 21), 12, "8 to 19");
     assert_exactly(&store.reader, &records[6..]);
     assert_eq!(files(dir.path(), ".new"), Vec::<String>::new());
+}
+
+/// Each key is a look into the index of the file, and other connections of the thread wait.
+#[test]
+fn many_keys_are_looked_up_by_a_thread_that_may_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    fill(dir.path());
+    let mut store = open(dir.path());
+    assert_eq!(pack(&mut store, 14), 8, "4 to 11");
+    let search = |keys: u64| {
+        let criteria = vec![(1..=keys).map(|key| key << 32 | 0xabcd).collect()];
+        match store.reader.logs(4..=11, criteria).next_examined(&|_| true) {
+            Some(Err(SearchError::Cold(cold))) => Err(cold),
+            found => Ok(found.is_some()),
+        }
+    };
+    assert_eq!(residency::if_resident(|| search(256)), Ok(false));
+    assert_eq!(residency::if_resident(|| search(257)), Err(Cold));
+    assert_eq!(residency::loading(|| search(257)), Ok(false));
 }

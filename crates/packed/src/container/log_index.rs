@@ -115,7 +115,7 @@ pub(crate) fn heights<'s>(
     if bucket_bits > BUCKET_BITS_MAX || bucket_bits < self::bucket_bits(terms as usize) {
         return Err(bytes.error("a width that no packer writes"));
     }
-    let term = term & ((1 << TERM_BITS) - 1);
+    let term = low(term);
     let bucket = term & ((1 << bucket_bits) - 1);
     let ends = read(1 + 4 * bucket.saturating_sub(1)..1 + 4 * (bucket + 1))?;
     let mut ends = Bytes::new(&ends, Section::Terms.name());
@@ -138,15 +138,24 @@ pub(crate) fn heights<'s>(
     Ok(Vec::new())
 }
 
-/// Returns the low bits of all terms of the section, each once.
-pub(crate) fn all(section: &[u8], heights: usize) -> Result<Vec<u64>, PackedError> {
+/// Returns the low bits of a term, which are all that the section has.
+pub(crate) fn low(term: u64) -> u64 {
+    term & ((1 << TERM_BITS) - 1)
+}
+
+/// Calls `each` with the low bits of every term of the section, each once, and its heights.
+pub(crate) fn all(
+    section: &[u8],
+    heights: usize,
+    mut each: impl FnMut(u64, Vec<u32>),
+) -> Result<(), PackedError> {
     let mut bytes = Bytes::new(section, Section::Terms.name());
     let bucket_bits = u32::from(bytes.byte()?);
     if bucket_bits > BUCKET_BITS_MAX {
         return Err(bytes.error("a width that no packer writes"));
     }
     let ends = bytes.take(4 << bucket_bits)?;
-    let (mut found, mut start) = (Vec::new(), 0);
+    let mut start = 0;
     for (bucket, end) in (0_u64..).zip(ends.as_chunks::<4>().0) {
         let end = u32::from_le_bytes(*end);
         let length = u32::checked_sub(end, start);
@@ -155,13 +164,11 @@ pub(crate) fn all(section: &[u8], heights: usize) -> Result<Vec<u64>, PackedErro
         while !terms.is_empty() {
             let rest = terms.take(rest_bytes(bucket_bits))?;
             let rest = rest.iter().rev().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte));
-            read_heights(&mut terms, heights)?;
-            found.push(rest << bucket_bits | bucket);
+            each(rest << bucket_bits | bucket, read_heights(&mut terms, heights)?);
         }
         start = end;
     }
-    bytes.end()?;
-    Ok(found)
+    bytes.end()
 }
 
 fn read_heights(bytes: &mut Bytes<'_>, heights: usize) -> Result<Vec<u32>, PackedError> {
@@ -194,6 +201,11 @@ mod tests {
         super::heights(read, section.len() as u64, term, heights)
     }
 
+    fn all(section: &[u8], heights: usize) -> Result<Vec<u64>, PackedError> {
+        let mut found = Vec::new();
+        super::all(section, heights, |term, _| found.push(term)).map(|()| found)
+    }
+
     #[test]
     fn each_term_has_its_heights() {
         for (terms, count) in [(1, 1), (40, 32), (5000, 1024)] {
@@ -211,7 +223,7 @@ mod tests {
             }
             assert!(heights(&section, key(terms), count).unwrap().is_empty());
             let mut all = all(&section, count).unwrap();
-            let mut keys: Vec<_> = (0..terms).map(|of| key(of) & ((1 << TERM_BITS) - 1)).collect();
+            let mut keys: Vec<_> = (0..terms).map(|of| low(key(of))).collect();
             all.sort_unstable();
             keys.sort_unstable();
             assert_eq!(all, keys);

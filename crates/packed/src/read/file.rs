@@ -19,6 +19,11 @@ use crate::read::height::PackedHeight;
 
 /// Bytes of the directory, the tables and the dictionary that an opening accepts.
 const OPENED_BYTES_MAX: u64 = 16 << 20;
+/// Terms that are looked up one after the other, some microseconds each. For more, the whole index of logs is read once: some
+/// milliseconds, however many a client asks for.
+const LOOK_UPS_MAX: usize = 256;
+/// Longest index that is read whole: ten times that of a range of mainnet. A longer one would take much memory.
+const WHOLE_INDEX_BYTES_MAX: u64 = 4 << 20;
 
 /// A packed file that was opened.
 ///
@@ -290,11 +295,36 @@ impl<S: Source> PackedFile<S> {
         Ok(found.into_iter().map(|height| self.header.first + u64::from(height)).collect())
     }
 
+    /// Returns the heights, ascending, of which a log may have one of the terms. They take room once, however many terms
+    /// lead to them.
+    pub fn heights_of_terms(&self, terms: &[u64]) -> Result<Vec<u64>, PackedError> {
+        let length = self.places[Section::Terms as usize].bytes;
+        let mut found = vec![false; self.header.heights as usize];
+        if terms.len() <= LOOK_UPS_MAX || length > WHOLE_INDEX_BYTES_MAX {
+            for heights in terms.iter().map(|term| self.heights_of_term(*term)) {
+                let places = heights?.into_iter().map(|height| height - self.header.first);
+                places.for_each(|place| found[place as usize] = true);
+            }
+        } else {
+            let mut wanted: Vec<u64> = terms.iter().map(|term| log_index::low(*term)).collect();
+            wanted.sort_unstable();
+            let section = self.part(Section::Terms, self.terms()?, 0..length)?;
+            log_index::all(&section, found.len(), |term, places| {
+                if wanted.binary_search(&term).is_ok() {
+                    places.into_iter().for_each(|place| found[place as usize] = true);
+                }
+            })?;
+        }
+        let found = (self.header.first..).zip(found).filter(|(_, is_found)| *is_found);
+        Ok(found.map(|(height, _)| height).collect())
+    }
+
     /// Returns the low 40 bits of all terms of logs in the file, each once.
     pub fn all_terms(&self) -> Result<Vec<u64>, PackedError> {
         let (sums, length) = (self.terms()?, self.places[Section::Terms as usize].bytes);
-        let section = self.part(Section::Terms, sums, 0..length)?;
-        log_index::all(&section, self.header.heights as usize)
+        let (section, mut found) = (self.part(Section::Terms, sums, 0..length)?, Vec::new());
+        log_index::all(&section, self.header.heights as usize, |term, _| found.push(term))?;
+        Ok(found)
     }
 
     /// Checks that the two indexes are those that a packer makes of these hashes and terms, all of the file.

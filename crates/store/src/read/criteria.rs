@@ -35,19 +35,10 @@ impl Criteria {
     ) -> Result<Vec<u64>, PackedDamage> {
         let mut all: Option<Vec<u64>> = None;
         for keys in &self.0 {
-            let mut of_one = Vec::new();
-            for key in keys {
-                let heights = packed.heights_of_term(*key)?;
-                of_one.extend(heights.into_iter().filter(|height| within.contains(height)));
-            }
-            // Each key's list is sorted by itself.
-            if keys.len() > 1 {
-                of_one.sort_unstable();
-                of_one.dedup();
-            }
-            if let Some(before) = &all {
-                of_one.retain(|height| before.binary_search(height).is_ok());
-            }
+            let before = all.as_ref();
+            let is_left = |height: &u64| before.is_none_or(|all| all.binary_search(height).is_ok());
+            let mut of_one = packed.heights_of_terms(keys)?;
+            of_one.retain(|height| within.contains(height) && is_left(height));
             if of_one.is_empty() {
                 return Ok(of_one);
             }
@@ -61,9 +52,14 @@ impl Criteria {
         self.0.is_empty()
     }
 
+    /// Number of keys.
+    pub(super) fn keys(&self) -> usize {
+        self.0.iter().map(Vec::len).sum()
+    }
+
     /// Bytes that looking the keys up counts as.
     pub(super) fn bytes(&self) -> usize {
-        self.0.iter().map(Vec::len).sum::<usize>() * KEY_BYTES
+        self.keys() * KEY_BYTES
     }
 
     pub(super) fn are_met_by(&self, terms: &Terms) -> bool {

@@ -25,6 +25,8 @@ use crate::segment::{LogTest, Packed, PackedLogs, RecordRef, Segment};
 const WINDOW_LOGS: u32 = 1 << 17;
 /// Packed heights that a thread which must not wait unpacks for one search.
 const UNPACKED_INLINE: usize = 8;
+/// Keys that such a thread looks up in the index of a packed file. More take a millisecond or two.
+const KEYS_INLINE: usize = 256;
 
 /// Reason why a search ends before its last height.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -250,6 +252,9 @@ impl Segment {
         if criteria.is_empty() {
             found.logs.push(LogAt { height: next, index: WHOLE });
             return Ok(next + 1);
+        }
+        if criteria.keys() > KEYS_INLINE {
+            residency::not_here()?;
         }
         let candidates = match criteria.heights(packed, &heights) {
             Ok(candidates) => candidates,

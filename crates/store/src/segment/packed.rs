@@ -165,8 +165,8 @@ impl Packed {
         Ok(entries)
     }
 
-    pub(crate) fn heights_of_term(&self, term: u64) -> Result<Vec<u64>, PackedDamage> {
-        self.range.heights_of_term(term)
+    pub(crate) fn heights_of_terms(&self, terms: &[u64]) -> Result<Vec<u64>, PackedDamage> {
+        self.range.heights_of_terms(terms)
     }
 }
 

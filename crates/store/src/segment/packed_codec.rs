@@ -269,8 +269,8 @@ pub trait PackedRange: Send + Sync {
     /// Checks that both indexes lead to each of these, which are all of the file.
     fn check_indexes(&self, keys: &PackedKeys) -> Result<(), PackedDamage>;
 
-    /// Returns the heights that may have a log with the term, ascending. No such height is missing.
-    fn heights_of_term(&self, term: u64) -> Result<Vec<u64>, PackedDamage>;
+    /// Returns the heights that may have a log with one of the terms, ascending, each once. No such height is missing.
+    fn heights_of_terms(&self, terms: &[u64]) -> Result<Vec<u64>, PackedDamage>;
 
     /// Checks all checksums.
     fn check(&self) -> Result<(), PackedDamage>;

@@ -264,14 +264,15 @@ impl PackedRange for ToyRange {
             self.candidates(hash).is_ok_and(|found| found.contains(place))
         };
         let is_listed = |(term, height): &(u64, u64)| {
-            self.heights_of_term(*term).is_ok_and(|heights| heights.contains(height))
+            self.heights_of_terms(&[*term]).is_ok_and(|heights| heights.contains(height))
         };
         let leads = keys.hashes.iter().all(is_found) && keys.terms.iter().all(is_listed);
         if leads { Ok(()) } else { Err(PackedDamage::Damaged("toy index".into())) }
     }
 
-    fn heights_of_term(&self, term: u64) -> Result<Vec<u64>, PackedDamage> {
-        let has = |record: &&Record| record.logs.iter().any(|terms| terms.contains(&term));
+    fn heights_of_terms(&self, wanted: &[u64]) -> Result<Vec<u64>, PackedDamage> {
+        let has_one = |term: &u64| wanted.contains(term);
+        let has = |record: &&Record| record.logs.iter().flatten().any(has_one);
         Ok(self.records.iter().flatten().filter(has).map(|record| record.height).collect())
     }
 
