@@ -159,7 +159,10 @@ fn append(
                 let appended = if found == 0 { out.stored(log) } else { out.next_stored(log) };
                 appended.map(|()| 1)?
             }
-            FoundLogs::Appended(logs) => logs,
+            FoundLogs::Appended(logs) => {
+                look_at = found; // their texts are in memory, and a few may be long
+                logs
+            }
         };
         if found >= look_at {
             look_at = found + LOOK_EVERY;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use neve_devnet::{ChainConfig, Config, DevnetThread};
 use socket2::{Domain, Socket, Type};
 
+use crate::store::packed::wait_for_packed;
 use crate::support::client::read;
 use crate::support::neve::{LIMIT, Neve, fresh_dir};
 
@@ -350,6 +351,37 @@ fn bodies_and_messages_that_do_not_end_take_bounded_memory() {
         attack.send(30, &part_of_a_body());
         attack.send_frames(30, &part_of_a_message());
     });
+}
+
+/// Texts of packed heights are in memory, and a few logs may be long: each height is looked at.
+#[test]
+fn search_of_packed_heights_ends_where_memory_does() {
+    let packing = ["--segment-blocks", "64", "--unpacked-bytes", "0B"];
+    let bounds = ["--client-bytes-address-max", "200KiB"];
+    let (_node, _dir, neve) = start(&[packing, [bounds[0], bounds[1], "--threads", "1"]].concat());
+    wait_for_packed(&neve, 256); // the newest range is the first
+    let mut client = neve.client();
+    let mut search = |from: u64, to: u64| {
+        let before = neve.count("neve_store_unpacked_bytes_total");
+        let range = format!(r#"[{{"fromBlock":"{from:#x}","toBlock":"{to:#x}"}}]"#);
+        let response = client.call("eth_getLogs", &range);
+        (neve.count("neve_store_unpacked_bytes_total") - before, response)
+    };
+    let (mut each, mut logs, mut last) = (0, 0, 0);
+    for height in 1..64 {
+        let (unpacked, response) = search(height, height);
+        let count = || response.json()["result"].as_array().map_or(0, Vec::len);
+        let found = if response.status == 200 { count() } else { 512 };
+        if logs + found >= 512 {
+            break; // from so many on all logs were looked at before
+        }
+        (each, logs, last) = (each + unpacked, logs + found, height);
+    }
+    assert!(logs > 300, "{logs} logs up to {last}");
+    let (unpacked, response) = search(1, last);
+    assert_eq!(response.status, 503);
+    assert!(unpacked < each, "{unpacked} bytes of {each} were unpacked in vain");
+    neve.stop_in_time();
 }
 
 #[test]
