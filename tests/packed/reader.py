@@ -1,9 +1,10 @@
 """Reads a packed file by docs/PACKED.md alone: reader.py FILE zero|number
 
 Prints a line for each height: its block and its receipts, with a tab between them. The second
-argument is the value of totalDifficulty. Needs Python 3.11 and libzstd.
+argument is the value of totalDifficulty. Makes both indexes again and compares them. Needs Python 3.11 and libzstd.
 """
 import ctypes
+import json
 import sys
 import zlib
 
@@ -146,7 +147,7 @@ class File:
             sections.append(data[start : start + length])
             assert word(at, 4) == len(sections)
             assert len(sections) == 6 or zlib.crc32(sections[-1]) == word(at + 4, 4)
-        directory, tables, dictionary, _, _, frames = sections
+        directory, tables, dictionary, *self.indexes, frames = sections
         self.dictionary = Bytes(dictionary).section()
         self.hashes, self.frames, start = [data[72:104]], [], 0
         for number in range(self.count):
@@ -455,11 +456,80 @@ def height_texts(file, index, total_difficulty):
     return member(sorted(shown.items())), listed(receipts)
 
 
+# --- The indexes ----------------------------------------------------------------------------------
+
+
+def varint(value):
+    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + varint(value >> 7)
+
+
+def words(values):
+    return b"".join(value.to_bytes(4, "little") for value in values)
+
+
+def bucket_bits(entries):
+    return max(1, entries // 16).bit_length() - 1
+
+
+def hash_index(places):
+    """Makes the section of hashes, each with its height and ordinal."""
+    bits = bucket_bits(len(places))
+    height_bits, ordinal_bits = (max(place[at] for place in places).bit_length() for at in (1, 2))
+    size = (height_bits + ordinal_bits + 20 + 7) // 8
+    rest_bits, buckets = 8 * size - height_bits - ordinal_bits, [[] for _ in range(1 << bits)]
+    for found, height, ordinal in places:
+        prefix = int.from_bytes(found[:8], "big")
+        rest = (prefix << bits & MASK) >> 64 - rest_bits
+        buckets[prefix >> 64 - bits].append((rest << height_bits | height) << ordinal_bits | ordinal)
+    starts = [sum(map(len, buckets[:at])) for at in range(1 << bits)]
+    entries = [entry.to_bytes(size, "little") for bucket in buckets for entry in sorted(bucket)]
+    return words([len(places)]) + bytes([bits, height_bits, ordinal_bits, size]) + words(starts) + b"".join(entries)
+
+
+def term(position, value):
+    """Returns the low 40 bits of a term: FNV-1a of the position and the value."""
+    out = 0xCBF29CE484222325
+    for byte in bytes([position]) + value:
+        out = (out ^ byte) * 0x100000001B3 & MASK
+    return (out or 1) & (1 << 40) - 1
+
+
+def log_index(terms, count):
+    """Makes the section of terms, each with the indexes of its heights."""
+    bits, size = min(24, bucket_bits(len(terms))), (count + 7) // 8
+    buckets = [b""] * (1 << bits)
+    for of, heights in sorted(terms.items()):
+        if len(heights) > size:
+            found = sum(1 << height for height in heights).to_bytes(size, "little")
+        else:
+            found = b"".join(varint(b - a) for a, b in zip([0] + heights, heights))
+        rest = (of >> bits).to_bytes((40 - bits + 7) // 8, "little")
+        buckets[of & (1 << bits) - 1] += rest + varint(len(heights)) + found
+    ends = [sum(map(len, buckets[: at + 1])) for at in range(1 << bits)]
+    return bytes([bits]) + words(ends) + b"".join(buckets)
+
+
+def indexes(pairs):
+    """Makes both indexes of the texts of all heights."""
+    unhex = lambda text: bytes.fromhex(text[2:])
+    places, terms = [], {}
+    for height, (block, receipts) in enumerate(pairs):
+        block = json.loads(block)
+        found = [block["hash"], *(tx["hash"] for tx in block["transactions"])]
+        places += [(unhex(text), height, ordinal) for ordinal, text in enumerate(found)]
+        logs = [log for receipt in json.loads(receipts) for log in receipt["logs"]]
+        of = {term(at, unhex(text)) for log in logs for at, text in enumerate([log["address"], *log["topics"]])}
+        for one in of:
+            terms.setdefault(one, []).append(height)
+    return [hash_index(places), log_index(terms, len(pairs))]
+
+
 def main():
     with open(sys.argv[1], "rb") as file:
         file = File(file.read())
-    for index in range(file.count):
-        print("\t".join(height_texts(file, index, sys.argv[2])))
+    pairs = [height_texts(file, index, sys.argv[2]) for index in range(file.count)]
+    assert indexes(pairs) == file.indexes, "other indexes"
+    print(*("\t".join(pair) for pair in pairs), sep="\n")
 
 
 main()
