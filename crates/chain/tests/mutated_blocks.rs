@@ -165,7 +165,7 @@ fn forged_headers() {
     }
 }
 
-/// Its own receipts are not known when an asynchronous block is accepted.
+/// Receipts of an asynchronous block are not known when it is accepted.
 #[test]
 fn block_that_settles_itself() {
     let mut asynchronous = 0;

@@ -121,7 +121,7 @@ fn members_of_logs() {
     assert!(logs > 200);
 }
 
-/// As much data as the gas limit buys, and a byte more. The block's hash binds the limit.
+/// Data that the gas limit just buys, and a byte more. The block's hash binds the limit.
 #[test]
 fn data_of_logs_costs_gas() {
     let (mut logs, no_data) = (0, json!("0x"));

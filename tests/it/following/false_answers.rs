@@ -88,7 +88,7 @@ fn receipts_that_the_header_disproves() {
     is_refused(Fault::LyingReceipts, Helicon::Never, "receipts_root", "reason=\"receipts_root\"");
 }
 
-/// So much data would drive the receipts of all unsettled heights out of memory, and no header could disprove them.
+/// Drives the receipts of all unsettled heights out of memory if it is taken: then no header can disprove them.
 #[test]
 fn logs_with_more_data_than_their_gas_buys() {
     let mut config = config(Helicon::FromGenesis);

@@ -20,7 +20,7 @@ pub(crate) enum Presence {
     Always,
     /// Every C-chain node writes it, but other tools and other chains leave it out.
     FromNode,
-    /// It depends on the fork, the kind or the method.
+    /// Depends on the fork, the kind or the method.
     Optional,
 }
 
