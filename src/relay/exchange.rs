@@ -226,8 +226,9 @@ impl Relay {
             if let Err(refused) = self.state.enter(&candidate, now.into_std()) {
                 tried.refused(refused);
                 // Any client can use up a limit. The transactions of others must not go elsewhere then.
-                is_for_ruled |=
-                    !tries && candidate.ruled && self.state.works(candidate.place, now.into_std());
+                is_for_ruled |= request.calls.sends()
+                    && candidate.ruled
+                    && self.state.works(candidate.place, now.into_std());
                 continue;
             }
             let others = candidates.peek().is_some_and(|next| next.place != candidate.place);

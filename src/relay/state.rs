@@ -199,8 +199,8 @@ impl RelayState {
     /// Upstreams to ask, best first: those that most likely have what `calls` need before others, of
     /// these the ones whose rules have the calls and that answered lately, then the ones that have
     /// `head`, and then the one that answers soonest. One that stands alone is asked again. A filter is for
-    /// its issuer alone. With `tries` one that was not measured lately may come first. Without, as for a call
-    /// with an effect, the ones whose rules have it come first however they answered lately.
+    /// its issuer alone. With `tries` one that was not measured lately may come first. For a transaction the ones
+    /// whose rules have it come first however they answered lately.
     pub(super) fn candidates(
         &self,
         head: u64,
@@ -208,7 +208,7 @@ impl RelayState {
         tries: bool,
         now: Instant,
     ) -> Vec<Candidate> {
-        let ruled = self.ruled(head, calls);
+        let (ruled, sends) = (self.ruled(head, calls), calls.sends());
         let issuer = calls.filter.as_ref().and_then(|id| lock(&self.issued).place(id, now));
         let more: Vec<_> = ruled.iter().copied().chain(issuer).collect();
         let mut all = self.known(head, &more);
@@ -225,7 +225,7 @@ impl RelayState {
             let gate = self.gate(one.place);
             let rank = gate.rank(tries, now);
             // Doubt may come of another client's call, which must not send a transaction elsewhere.
-            let is_first = one.ruled && !(tries && rank.doubted);
+            let is_first = one.ruled && (sends || !rank.doubted);
             (gate.lacks.has(calls, now), !is_first, one.behind, rank)
         });
         // The second attempt finds a connection that the first one found broken.

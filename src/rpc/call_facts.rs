@@ -13,6 +13,9 @@ const ID_LEN_MAX: usize = 64;
 /// Characters of the id of a filter. A node's have 34.
 const FILTER_LEN_MAX: usize = 66;
 
+/// Method that sends a transaction.
+pub(super) const SEND: &str = "eth_sendRawTransaction";
+
 /// Call or notification of a batch that names a filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NamedFilter {
@@ -43,6 +46,11 @@ pub(crate) struct CallFacts {
 }
 
 impl CallFacts {
+    /// True if one of the methods that are noted sends a transaction.
+    pub(crate) fn sends(&self) -> bool {
+        self.methods.iter().any(|method| **method == *SEND)
+    }
+
     /// Adds those of a call; it has no id if it is a notification. Returns the filter that it names.
     pub(super) fn add(
         &mut self,

@@ -3,11 +3,8 @@
 
 use neve_jsonrpc::{Kind, Message};
 
-use super::super::call_facts::NamedFilter;
+use super::super::call_facts::{NamedFilter, SEND};
 use super::{Outbound, Purpose};
-
-/// Method that sends a transaction.
-const SEND: &str = "eth_sendRawTransaction";
 
 /// Transactions of one request, and the form of its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
