@@ -327,7 +327,11 @@ impl Admin {
         set("neve_lag_heights", self.lag());
         // Without upstreams nobody is silent and no head ages: alerts on both would never end.
         if !self.serving.freshness.follows_nobody() {
-            self.freshness_metrics();
+            // Infinite before the first answer, so that alerts on silence hold then, too.
+            let silence = self.status.silence().map_or(f64::INFINITY, |time| time.as_secs_f64());
+            gauge!("neve_upstream_silence_seconds").set(silence);
+            let age = self.serving.freshness.head_age();
+            age.into_iter().for_each(|age| gauge!("neve_head_age_seconds").set(age.as_secs_f64()));
         }
         self.upstream_metrics();
         set("neve_ingest_reserved_bytes", Some(self.budget.taken()));
@@ -362,15 +366,6 @@ impl Admin {
 }
 
 impl Admin {
-    fn freshness_metrics(&self) {
-        // Infinite before the first answer, so that alerts on silence hold then, too.
-        let silence = self.status.silence().map_or(f64::INFINITY, |silence| silence.as_secs_f64());
-        gauge!("neve_upstream_silence_seconds").set(silence);
-        if let Some(age) = self.serving.freshness.head_age() {
-            gauge!("neve_head_age_seconds").set(age.as_secs_f64());
-        }
-    }
-
     /// A series for each upstream, and for each stage of ingest.
     fn upstream_metrics(&self) {
         for one in self.status.upstreams() {

@@ -1,9 +1,10 @@
 //! The command: settings in, findings out.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
+
+use rustix::fs::{Access, access};
 
 use super::report::{Finding, exit_code, text};
 use super::{front, machine, node, plan, storage};
@@ -76,13 +77,11 @@ fn named_files(config: &Config) -> Vec<Finding> {
     keys.into_iter().chain(log).collect()
 }
 
-/// Checks that lines can be appended to a file, and makes none. A pipe without a reader would make the doctor wait.
+/// Checks that lines can be appended to a file. Neither is it opened, as a pipe without a reader would wait, nor made.
 fn appendable(path: &Path) -> io::Result<()> {
     match path.metadata() {
-        Ok(file) if file.is_file() || file.is_dir() => {
-            File::options().append(true).open(path).map(drop)
-        }
-        Ok(_) => Ok(()),
+        Ok(file) if file.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(_) => Ok(access(path, Access::WRITE_OK)?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
             tempfile::tempfile_in(dir.unwrap_or(Path::new("."))).map(drop)

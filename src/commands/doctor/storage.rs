@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use neve_record::packed::Codec;
 use neve_store::verify::{Tier, inventory};
+use rustix::fs::{Access, access};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use super::report::Finding;
@@ -44,10 +45,8 @@ fn unusable(dir: &Path) -> Option<String> {
     };
     let active = files.iter().filter(|file| file.tier == Tier::Active).map(|file| &*file.name);
     let mut written = active.chain(["lock"]).map(|name| dir.join(name));
-    written.find_map(|path| match File::options().write(true).open(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Some(format!("{}: {error}", path.display()))
-        }
+    written.find_map(|path| match access(&path, Access::WRITE_OK) {
+        Err(error) if error != Errno::NOENT => Some(format!("{}: {error}", path.display())),
         _ => None,
     })
 }
@@ -181,11 +180,11 @@ mod tests {
         }
     }
 
-    /// Permissions do not hold for root, who may run the tests: a directory cannot be written by anybody.
+    /// Permissions do not hold for root, who may run the tests: a loop of links cannot be used by anybody.
     #[test]
     fn file_of_the_store_that_cannot_be_used_is_a_problem() {
         let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join("lock")).unwrap();
+        std::os::unix::fs::symlink("lock", dir.path().join("lock")).unwrap();
         let findings = check(&config(dir.path(), &[]));
         assert_eq!(findings[0].level, Level::Problem, "{findings:?}");
         assert!(findings[0].text.contains("cannot use ") && findings[0].text.contains("/lock: "));

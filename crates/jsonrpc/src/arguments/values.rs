@@ -352,7 +352,7 @@ mod tests {
     #[test]
     fn error_about_a_long_value_repeats_its_begin() {
         let digits = "9".repeat(1 << 20);
-        let bytes = [b"\"", &[0xff; 1 << 20][..], b"\""].concat();
+        let bytes = [b"\"", &vec![0xff; 1 << 20][..], b"\""].concat();
         for said in [says(float(digits.as_bytes())), says(hex_or_decimal(&bytes))] {
             assert!(
                 (MESSAGE_BYTES_MAX..8 * MESSAGE_BYTES_MAX).contains(&said.len()),
