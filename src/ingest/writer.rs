@@ -100,15 +100,16 @@ impl Loop {
             let pause = self.next_pause();
             let done = tokio::select! {
                 biased;
-                work = incoming.recv() => match work {
-                    Some(work) => self.handle(work, &incoming).await,
-                    None => break,
-                },
                 Some(synced) = ended(&mut self.syncing) => self.setup.writer.end_sync(synced),
                 Some(merged) = ended(&mut self.merging) => self.merged(merged),
                 Some(packed) = self.packer.ended() => {
                     self.packer.publish(&mut self.setup.writer, packed)
                 }
+                // Behind the ends of tasks, which are few: a queue that is never empty would keep them waiting.
+                work = incoming.recv() => match work {
+                    Some(work) => self.handle(work, &incoming).await,
+                    None => break,
+                },
                 () = tokio::time::sleep(pause) => Ok(()),
             };
             if let Err(error) = done.and_then(|()| self.upkeep()) {
