@@ -9,11 +9,14 @@ use neve_archive::{Chain, Digest, Key, PageList, SegmentPages, Spot};
 use neve_record::packed::Codec;
 use neve_store::disk::open_regular;
 use neve_store::{
-    PackedBytes, PackedCodec, PackedDamage, PackedHeader, PackedKeys, PackedRange, Record,
+    Hash, PackedBytes, PackedCodec, PackedDamage, PackedHeader, PackedKeys, PackedRange, Record,
 };
 
 use super::error::Failed;
 use super::source::SEGMENT_BYTES_MAX;
+
+#[cfg(test)]
+pub(super) mod relabeled;
 
 /// A packed file on the disk.
 #[derive(Debug, Clone)]
@@ -143,6 +146,15 @@ impl OpenedFile {
         Ok(Self { range, pages })
     }
 
+    /// Has a test change what is read.
+    #[cfg(test)]
+    pub(super) fn changed(
+        self,
+        change: impl FnOnce(Box<dyn PackedRange>) -> Box<dyn PackedRange>,
+    ) -> Self {
+        Self { range: change(self.range), ..self }
+    }
+
     /// Returns the pages, and lets go of the bytes.
     pub(super) fn into_pages(self) -> SegmentPages {
         self.pages
@@ -172,6 +184,17 @@ impl OpenedFile {
             }
         }
         Ok((keys, self.range.all_terms().map_err(text)?))
+    }
+
+    /// Returns the hash of a block, as the directory says.
+    pub(super) fn hash(&self, height: u64) -> Option<Hash> {
+        self.range.hash(height)
+    }
+
+    /// Returns the hash of a block, made of its header again, and that of its parent.
+    pub(super) fn link(&self, height: u64) -> Result<(Hash, Hash), String> {
+        let record = self.range.proven(height).map_err(|damage| damage.to_string())?;
+        Ok((record.hash, record.parent))
     }
 
     /// Unpacks a height whole.

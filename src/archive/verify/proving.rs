@@ -1,6 +1,8 @@
 //! Proof of archived blocks: each is assembled again from its stored text with the proofs of ingest, and linked by parent
 //! hashes to the blocks above it. From Helicon on a later header commits to its receipts.
 
+use std::ops::Range;
+
 use neve_chain::{AdmittedKeys, CheckedHeader, Checks, Proof, Settlement};
 use neve_record::assemble::assemble;
 use neve_record::parts::{FULL, RECEIPTS};
@@ -135,7 +137,11 @@ impl Proving {
         let [block, receipts] = [FULL, RECEIPTS].map(|part| &stored.parts[part].bytes);
         let made = assemble(block, receipts, &checks);
         let made = made.map_err(|refusal| fault(refusal.reason(), refusal.to_string()))?;
-        if (made.record.height, made.record.hash) != (height, stored.hash) {
+        // A search compares the hash of the directory, which a block in text form does not have.
+        let header = opened.header();
+        let is_child = height > header.first || made.record.parent == header.parent;
+        let found = (made.record.height, Some(made.record.hash));
+        if found != (height, opened.hash(height)) || !is_child {
             return Err(fault("hash", "its block is another one".to_owned()));
         }
         let settled = self.window.settle(&CheckedHeader::of(&made.header));
@@ -197,8 +203,10 @@ impl NeighborProof {
         let (first, end) = (segment.header().first, segment.header().end());
         let mut proving = self.begin();
         let mut keys = PackedKeys::default(); // of heights whose index is not compared
+        link_down(segment, first..end, above.link(end).map_err(unread)?.1)?;
         if let Some(below) = below {
             let near = first.saturating_sub(NEIGHBOR_HEIGHTS_MAX).max(below.header().first)..first;
+            link_down(below, near.clone(), segment.link(first).map_err(unread)?.1)?;
             for height in near {
                 proving.height(below, height, &mut keys)?;
             }
@@ -223,4 +231,24 @@ impl NeighborProof {
         let window = Settlement::new(window_bytes_max);
         Proving { checks, window_bytes_max, window, ..Proving::new(None) }
     }
+}
+
+/// Links heights downward from the hash that the block above them names. This comes before all else: blocks of no chain
+/// may be of any length, and so may what is made of them.
+fn link_down(opened: &OpenedFile, heights: Range<u64>, mut parent: Hash) -> Result<(), Fault> {
+    for height in heights.rev() {
+        let (hash, next) = opened.link(height).map_err(unread)?;
+        if hash != parent {
+            return Err((
+                "settled_parent",
+                format!("height {height}: the block above names {parent}"),
+            ));
+        }
+        parent = next;
+    }
+    Ok(())
+}
+
+fn unread(why: String) -> Fault {
+    ("segment", why)
 }

@@ -3,6 +3,7 @@
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
@@ -26,11 +27,19 @@ const AGAIN_UNREAD: Duration = Duration::from_secs(5);
 const AGAIN_REJECTED: Duration = Duration::from_mins(5);
 
 /// Heights that clients ask for and that no proven segment has.
-#[derive(Default)]
 pub(super) struct Demand {
     /// Manifest that may name them.
     manifest: ArcSwapOption<Manifest>,
+    /// Lowest height that was asked for since the last proof began.
+    lowest: AtomicU64,
     asked: Notify,
+}
+
+impl Default for Demand {
+    fn default() -> Self {
+        let (manifest, asked) = (ArcSwapOption::default(), Notify::default());
+        Self { manifest, lowest: AtomicU64::new(u64::MAX), asked }
+    }
 }
 
 impl Demand {
@@ -46,6 +55,7 @@ impl Demand {
         let Some(lowest) = lowest(want).filter(is_below) else { return };
         let manifest = self.manifest.load();
         if manifest.as_ref().is_some_and(|manifest| manifest.segment_of(lowest).is_some()) {
+            self.lowest.fetch_min(lowest, Ordering::Relaxed); // the wake-up orders it
             self.asked.notify_one();
         }
     }
@@ -74,6 +84,8 @@ enum Unproven {
 impl Unproven {
     fn outcome(&self) -> (&'static str, Duration) {
         match self {
+            // It was read whole to know that.
+            Self::NotRead(ObjectNotRead::Changed) => ("failed", AGAIN_REJECTED),
             Self::NotRead(_) => ("failed", AGAIN_UNREAD),
             Self::Large(_) | Self::Rejected(_) => ("rejected", AGAIN_REJECTED),
         }
@@ -87,18 +99,24 @@ impl ArchiveReader {
         if self.trust != ArchiveTrust::Prove {
             return;
         }
+        let mut said = String::new();
         loop {
             self.demand.asked.notified().await;
+            let lowest = self.demand.lowest.swap(u64::MAX, Ordering::Relaxed);
             let began = Instant::now();
-            let rest = match self.prove_next().await {
+            let rest = match self.prove_next(lowest).await {
                 Ok(None) => AGAIN_UNREAD, // the tail changes meanwhile
                 Ok(Some(first)) => {
                     info!(first, "archived segment proven");
                     count("proven");
+                    said.clear();
                     began.elapsed()
                 }
                 Err(why) => {
-                    warn!(%why, "archived segment not proven");
+                    if said != why.to_string() {
+                        warn!(%why, "archived segment not proven");
+                        said = why.to_string(); // once, and not at each attempt
+                    }
                     let (outcome, rest) = why.outcome();
                     count(outcome);
                     rest
@@ -108,11 +126,15 @@ impl ArchiveReader {
         }
     }
 
-    /// Proves a segment. Returns its first height; `None` if none joins those that are proven.
-    async fn prove_next(&self) -> Result<Option<u64>, Unproven> {
+    /// Proves the next segment, if the lowest height that is asked for is below the proven ones. Returns its first height;
+    /// `None` if there is none to prove.
+    async fn prove_next(&self, asked: u64) -> Result<Option<u64>, Unproven> {
         let (manifest, end) = (self.demand.manifest.load_full(), self.end());
         let Some((manifest, end)) = manifest.zip(end) else { return Ok(None) };
-        let Some(candidate) = self.proofs.candidate(&manifest, end) else { return Ok(None) };
+        let candidate = self.proofs.candidate(&manifest, end);
+        // What was proven meanwhile is answered soon.
+        let candidate = candidate.filter(|candidate| asked < candidate.above.first);
+        let Some(candidate) = candidate else { return Ok(None) };
         let segment = self.opened(&manifest, candidate.segment).await?;
         let above = self.opened(&manifest, candidate.above).await?;
         let alone = self.prove(None, &segment, &above).await;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path as DirPath;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use neve_archive::Digest;
 use neve_devnet::{Block, Chain, Config, Helicon, Part};
@@ -16,6 +17,7 @@ use serde_json::Value;
 use super::fault_store::{Fault, FaultStore};
 use super::packed_dir::{PackedDir, RANGE, write};
 use super::support::{archive, pushed, run};
+use crate::archive::local::relabeled::Relabeled;
 use crate::archive::local::{OpenedFile, packed_files};
 use crate::archive::verify::{ArchiveFinding, NeighborProof, Proving, UNPROVEN, Verified, verify};
 use crate::config::Anchor;
@@ -337,4 +339,37 @@ fn receipts_of_a_segment_are_proven_by_headers_above_it() {
         let found = by_neighbors(&forged, 1, true);
         assert_eq!(found, Err("settled_receipts_root"), "{height}");
     }
+}
+
+/// A packed file whose directory has another hash at a height, and the number of heights that were unpacked.
+fn relabeled(
+    packed: &PackedDir,
+    file: usize,
+    other: Option<u64>,
+) -> (OpenedFile, Arc<AtomicUsize>) {
+    let unpacked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&unpacked);
+    let change = |range| Box::new(Relabeled { range, other, unpacked: count }) as Box<_>;
+    (opened(packed, file).changed(change), unpacked)
+}
+
+/// A search by hash believes the directory.
+#[test]
+fn hash_of_another_block_in_the_directory_is_a_fault() {
+    let packed = PackedDir::new(3);
+    let prove = |other| {
+        let (segment, above) = (relabeled(&packed, 1, other).0, opened(&packed, 2));
+        NeighborProof::default().prove(None, &segment, &above).map_err(|(kind, _)| kind)
+    };
+    assert_eq!([None, Some(5)].map(prove), [Ok(()), Err("hash")]);
+}
+
+/// Blocks that are in no chain may take any time and memory.
+#[test]
+fn segment_that_is_not_linked_is_refused_at_its_last_height() {
+    let torn = PackedDir::torn(3, 8);
+    let (segment, unpacked) = relabeled(&torn, 1, None);
+    let proof = NeighborProof::default().prove(None, &segment, &opened(&torn, 2));
+    assert_eq!(proof.map_err(|(kind, _)| kind), Err("settled_parent"));
+    assert_eq!(unpacked.load(Ordering::Relaxed), 1);
 }
