@@ -168,7 +168,9 @@ impl UpstreamMonitor {
             return Err(EjectReason::WrongChain { found: identity, expected });
         }
         let rules = self.rules_by(form);
-        self.upstream.admit(head, form.map_or(0, |_| head), rules);
+        // With a quorum a 0 would say that nothing is missing.
+        let proven = form.map_or(head.min(self.believed()), |_| head);
+        self.upstream.admit(head, proven, rules);
         self.note_head(true);
         Ok(())
     }

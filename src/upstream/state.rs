@@ -124,7 +124,7 @@ impl Upstream {
     }
 
     /// Admits an upstream that answers and is of the right chain. `proven` is its head if that has
-    /// a proven header, else 0.
+    /// a proven header, else a height up to its head that is believed of others.
     pub(crate) fn admit(&self, head: u64, proven: u64, rules: Rules) {
         let mut state = self.state();
         (state.admitted, state.head, state.proven, state.rules) = (true, head, proven, rules);

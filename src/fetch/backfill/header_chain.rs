@@ -33,16 +33,18 @@ pub(crate) async fn hashes(
         let batch = linked(source, from..=high, known).await;
         descending.extend(batch.iter().rev().map(|(hash, _)| *hash));
         known = batch.first().map_or(known, |(_, parent)| *parent);
-        if from == low {
+        // One by one they may end early, at a failed request.
+        let lowest = (high + 1).saturating_sub(batch.len() as u64);
+        if lowest <= low {
             break;
         }
-        high = from - 1;
+        high = lowest - 1;
     }
     descending.reverse();
     descending
 }
 
-/// Hash and parent of each of `heights`, ascending, however often it takes.
+/// Hash and parent of each of `heights`, or of the upper part of them, ascending, however often it takes.
 async fn linked(
     source: &HeightFetcher,
     heights: RangeInclusive<u64>,
@@ -71,6 +73,7 @@ async fn linked(
                 debug!(%error, upstream = upstream.name, "upstream sends no headers");
                 need.not(lease.place, again.wait());
             }
+            Err(error) if upstream.tolerates(&error) => need.not(lease.place, again.wait()),
             Err(error) => {
                 upstream.fails(error);
                 source.pool.changed(false);
@@ -108,10 +111,13 @@ async fn one_by_one(
 ) -> Result<Linked, CallError> {
     let (mut linked, mut known) = (Vec::new(), last);
     for height in heights.rev() {
-        upstream.charge(1);
-        let parent = match upstream.client.header(height).await? {
-            Some(header) => parent_of(&header, known),
-            None => Err(Broken::Missing),
+        upstream.charge(2); // the block too, if it has no headers
+        let parent = match upstream.client.header(height).await {
+            Ok(Some(header)) => parent_of(&header, known),
+            Ok(None) => Err(Broken::Missing),
+            // A failed request must not cost those before it. The next one meets the error first.
+            Err(_) if !linked.is_empty() => break,
+            Err(error) => return Err(error),
         };
         let Ok(parent) = parent else { return Ok(parent.map(|_| linked)) };
         linked.push((known, parent));
