@@ -63,7 +63,9 @@ fn shown_path(path: &str) -> String {
         let mut parts =
             decoded.split('/').skip_while(|part| !part.eq_ignore_ascii_case(KEY_SEGMENT));
         let (announces, has_key) = (parts.next().is_some(), parts.next().is_some());
-        let is_key = has_key || (is_next && !matches!(decoded, "" | "."));
+        // What does not decode, or decodes twice, may hide a slash in front of a key.
+        let hides = decoded.to_ascii_lowercase().contains("%2f");
+        let is_key = has_key || hides || (is_next && !matches!(decoded, "" | "."));
         is_next = (announces && !has_key) || (is_next && !is_key);
         shown.push(if is_key { "-" } else { segment });
     }
@@ -108,6 +110,7 @@ mod tests {
             ("/%6b/SECRET", "/%6b/-"),
             ("/k/SE%2fCRET/ws", "/k/-/ws"),
             ("/k%2fSECRET/ws", "/-/ws"),
+            ("/k%2fSECRET%zz", "/-"),
             ("/k/k/SECRET", "/k/-/-"),
             ("/block/%zz/x", "/block/%zz/x"),
         ] {

@@ -25,6 +25,8 @@ const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8")
 impl ErrorResponse {
     pub(crate) const METHOD: Self = Self::of_method("method not allowed\n", "GET, POST");
     pub(crate) const USE_GET: Self = Self::of_method("method not allowed, use GET\n", "GET");
+    pub(crate) const USE_GET_OR_HEAD: Self =
+        Self::of_method("method not allowed, use GET\n", "GET, HEAD");
     pub(crate) const NOT_FOUND: Self = Self::new(StatusCode::NOT_FOUND, "404 page not found\n");
     pub(crate) const NO_SUCH_CHAIN: Self = Self::new(StatusCode::NOT_FOUND, "");
     pub(crate) const HEADERS: Self = Self::new(
@@ -171,7 +173,7 @@ pub(crate) fn table() -> Vec<(u16, String, &'static str)> {
         (ErrorResponse::NOT_FOUND, "no such path on this listener"),
         (ErrorResponse::NO_SUCH_CHAIN, "`Avalanche-Api-Route` names another chain"),
         (ErrorResponse::METHOD, "`PUT` or `DELETE` to JSON-RPC"),
-        (ErrorResponse::USE_GET, "another method than `GET` to a page for operators"),
+        (ErrorResponse::USE_GET_OR_HEAD, "another method than `GET` to a page for operators"),
         (ErrorResponse::too_long(6_000_000, 5_242_880), "a body over `--body-bytes-max`"),
         (ErrorResponse::MEDIA_TYPE, "a media type that is not JSON"),
         (
@@ -203,11 +205,13 @@ pub(crate) fn table() -> Vec<(u16, String, &'static str)> {
 #[test]
 fn refusal_of_a_method_names_the_methods_of_the_path() {
     let handshake = ErrorResponse::handshake(StatusCode::METHOD_NOT_ALLOWED);
-    let all = [ErrorResponse::METHOD.response(), ErrorResponse::USE_GET.response(), handshake];
+    let known = [ErrorResponse::METHOD, ErrorResponse::USE_GET, ErrorResponse::USE_GET_OR_HEAD];
+    let [rpc, get, page] = known.map(ErrorResponse::response);
+    let all = [rpc, get, page, handshake];
     let allowed = all.map(|response| response.headers().get(ALLOW).cloned());
     assert_eq!(
         allowed,
-        ["GET, POST", "GET", "GET"].map(|text| Some(HeaderValue::from_static(text)))
+        ["GET, POST", "GET", "GET, HEAD", "GET"].map(|text| Some(HeaderValue::from_static(text)))
     );
     assert_eq!(ErrorResponse::NOT_FOUND.response().headers().get(ALLOW), None);
 }

@@ -82,7 +82,7 @@ impl Service {
         let known = self.pages.has(path);
         match *method {
             Method::GET | Method::HEAD if known => NonRpc::Admin,
-            _ if known => ErrorResponse::USE_GET.into(),
+            _ if known => ErrorResponse::USE_GET_OR_HEAD.into(),
             _ => ErrorResponse::NOT_FOUND.into(),
         }
     }

@@ -98,8 +98,9 @@ async fn talk(
             quiet.note_client(address);
         }
         let client = service.client(&request, address.unwrap_or(named), Arc::clone(&quiet));
+        // Before the first poll: hyper reads at once what is there of the body.
+        client.quiet.note_answering(true);
         async move {
-            client.quiet.note_answering(true);
             let response = service.respond(request, &upgrade, &client).await;
             client.quiet.note_answering(false);
             let closes = response.as_ref().is_ok_and(|response| closes(response.headers()));

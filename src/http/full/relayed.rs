@@ -82,7 +82,7 @@ impl Service {
         let hops = self.hops(request.headers());
         let mut calls = match self.body_for_path(request, client, key).await {
             Ok(calls) => calls,
-            Err(refusal) => return closing_unless(false, whole(refusal)),
+            Err(refusal) => return whole(refusal),
         };
         // Only now: the body is read, so the connection can stay open.
         let hops = match hops {
@@ -113,7 +113,7 @@ impl Service {
     }
 
     /// The body of a request for another path of the node, written anew; none of a `GET`. A refusal
-    /// closes the connection: some of the body may be unread.
+    /// closes the connection if some of the body may be unread.
     async fn body_for_path(
         &self,
         request: Request<Incoming>,
@@ -123,7 +123,7 @@ impl Service {
         let is_get = match *request.method() {
             Method::GET => true,
             Method::POST => false,
-            _ => return Err(ErrorResponse::METHOD.response()),
+            _ => return Err(closing_unless(false, ErrorResponse::METHOD.response())),
         };
         let limit = self.responder.rpc.limits.body_bytes_max;
         if let Some(len) = request.body().size_hint().exact().filter(|len| *len > limit as u64) {
@@ -134,7 +134,9 @@ impl Service {
             Ok(body) if body.ended => body,
             Ok(_) => return Err(ErrorResponse::too_long(limit as u64 + 1, limit as u64).response()),
             Err(Unread::Broken) => return Err(ErrorResponse::GONE.response()),
-            Err(Unread::NoRoom) => return Err(self.responder.response(RpcResponse::NoRoom)),
+            Err(Unread::NoRoom) => {
+                return Err(closing_unless(false, self.responder.response(RpcResponse::NoRoom)));
+            }
         };
         client.quiet.note_read();
         // Read all the same: the next request begins behind it.

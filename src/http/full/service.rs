@@ -381,7 +381,7 @@ impl Service {
 }
 
 /// Refusal of a request that carries no JSON-RPC, if the client's key does not allow it. A WebSocket is not
-/// refused here: each of its messages counts.
+/// refused here: each of its messages counts. Nor is a relayed path, whose calls count once its body is read.
 fn other_refusal(key: Option<&ClientKey>, turned: &NonRpc) -> Option<KeyRefusal> {
     use NonRpc::{Away, Refused, Relayed, WebSocket};
     let key = key.filter(|_| !matches!(turned, WebSocket | Relayed(_) | Away(_) | Refused(_)))?;
