@@ -226,7 +226,8 @@ impl RelayState {
             let rank = gate.rank(tries, now);
             // Doubt may come of another client's call, which must not send a transaction elsewhere.
             let is_first = one.ruled && (sends || !rank.doubted);
-            (gate.lacks.has(calls, now), !is_first, one.behind, rank)
+            let lacks = gate.lacks.has(calls, now) && !(one.ruled && sends);
+            (lacks, !is_first, one.behind, rank)
         });
         // The second attempt finds a connection that the first one found broken.
         if let [only] = &all[..] {
