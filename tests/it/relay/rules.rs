@@ -84,14 +84,20 @@ fn upstream_of_a_rule_is_not_followed_and_others_are_asked_if_it_fails() {
     assert_eq!(archive.asked(BALANCE), 1);
 }
 
+const SEND: &str = "eth_sendRawTransaction";
+
+/// An upstream for transactions alone, the parameters of one, and the rule.
+fn private_upstream(node: &DevnetThread) -> (Odd, String, String) {
+    let private = Odd::start(node.address());
+    let (raw, rule) = (format!(r#"["0x02{:062x}"]"#, 1), format!("{SEND}={}", private.url()));
+    (private, raw, rule)
+}
+
 /// Else a client could have the transactions of all others sent to the public upstream.
 #[test]
 fn call_that_its_upstream_refuses_sends_no_other_one_elsewhere() {
-    const SEND: &str = "eth_sendRawTransaction";
     let node = devnet(9);
-    let private = Odd::start(node.address());
-    let raw = format!(r#"["0x02{:062x}"]"#, 1);
-    let rule = format!("{SEND}={}", private.url());
+    let (private, raw, rule) = private_upstream(&node);
     let (_dir, neve) = follow(&node, &["--on-miss", "relay", "--relay-to", &rule]);
     let mut client = neve.client();
     for status in [400, 403, 404, 413, 414, 415, 422, 431] {
@@ -103,16 +109,21 @@ fn call_that_its_upstream_refuses_sends_no_other_one_elsewhere() {
         assert_eq!(client.result(SEND, &raw), "private", "{status}");
     }
     assert_eq!(node.counters().calls(SEND), 0);
+    // One that lacks the method sends this call elsewhere, and not those behind it.
+    let lacks = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"x"}}"#;
+    private.answer_with(SEND, lacks);
+    client.call(SEND, &raw);
+    assert_eq!(node.counters().calls(SEND), 1);
+    private.answer_with(SEND, &result("private"));
+    assert_eq!(client.result(SEND, &raw), "private");
+    assert_eq!(node.counters().calls(SEND), 1);
 }
 
 /// Else a client could send so many that those of all others go to the public upstream.
 #[test]
 fn limit_of_the_upstream_of_a_rule_sends_no_transaction_elsewhere() {
-    const SEND: &str = "eth_sendRawTransaction";
     let node = devnet(9);
-    let private = Odd::start(node.address());
-    let raw = format!(r#"["0x02{:062x}"]"#, 1);
-    let rule = format!("{SEND}={}", private.url());
+    let (private, raw, rule) = private_upstream(&node);
     let relay = ["--on-miss", "relay", "--relay-to"];
     let (_dir, neve) = follow(&node, &[&relay[..], &[&rule]].concat());
     let mut client = neve.client();
