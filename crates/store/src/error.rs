@@ -117,7 +117,7 @@ pub enum Error {
     Write {
         /// Operation that failed.
         action: &'static str,
-        /// On which file of the directory.
+        /// File of the directory that it was done to.
         name: String,
         /// Reason why it failed.
         source: io::Error,

@@ -103,6 +103,7 @@ pub(crate) fn read_some(file: &File, bytes: &mut [u8], offset: u64) -> io::Resul
 pub(crate) fn read_all(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let (file, mut bytes) = (open_regular(path)?, Vec::new());
     begin()?;
+    // Bounded, because another program may have put a file of any length there.
     file.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

@@ -53,7 +53,9 @@ impl Claims {
 
 impl Drop for Claim {
     fn drop(&mut self) {
+        // The guard ends with this statement: a waiter that wakes needs the lock.
         self.claims.names().remove(&self.name);
+        // All: waiters for different names share the condition.
         self.claims.freed.notify_all();
     }
 }

@@ -45,6 +45,7 @@ pub(crate) fn parse_segment_name(name: &str) -> Option<u64> {
 }
 
 fn parse_base(digits: &str) -> Option<u64> {
+    // 20 digits can exceed 64 bits: then parsing fails, and the name is none of ours.
     let well_formed = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
     if well_formed { digits.parse().ok() } else { None }
 }
@@ -80,6 +81,7 @@ pub(crate) fn parse_unfinished_name(name: &str) -> Option<&str> {
     let of_segment =
         |ending| name.strip_suffix(ending).filter(|name| parse_segment_name(name).is_some());
     let other = [SPLIT, CUT, COPY].into_iter().find_map(of_segment);
+    // Files of other programs may end in `.new`, and must not be removed.
     let whole = || {
         name.strip_suffix(UNFINISHED).filter(|name| {
             parse_segment_name(name).is_some()
@@ -103,6 +105,7 @@ pub(crate) fn list(dir: &Path) -> Result<Vec<String>, Error> {
         entries.collect::<io::Result<Vec<_>>>()
     });
     let listed = listed.map_err(|error| Error::read(dir, error))?;
+    // The store makes ASCII names only: what is no UTF-8 is a file of another program.
     let mut names: Vec<_> = listed.into_iter().filter_map(|name| name.into_string().ok()).collect();
     names.sort_unstable();
     Ok(names)

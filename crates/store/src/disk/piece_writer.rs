@@ -46,6 +46,7 @@ impl<'w> PieceWriter<'w> {
     /// Pads it, and gives its checksum.
     pub(crate) fn finish(mut self) -> Result<u32, Error> {
         let end = self.offset + self.small.len() as u64;
+        // New files are zero, but a dropped record may have lain here. No checksum covers padding.
         self.small.resize(self.small.len() + (aligned(end) - end) as usize, 0);
         self.flush()?;
         Ok(self.crc.finalize())

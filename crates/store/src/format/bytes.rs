@@ -19,7 +19,9 @@ pub(crate) const HEIGHT_MAX: u64 = (1 << 47) - 1;
 
 /// Version of segment files. neve does not open a file of another version.
 pub const VERSION: u32 = 1;
+/// Bytes of a header page, whatever pages the kernel has.
 pub(crate) const PAGE: usize = 4096;
+/// Records begin at multiples of it.
 pub(crate) const ALIGN: u64 = 8;
 
 /// Form in which a part is stored.

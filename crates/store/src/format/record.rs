@@ -100,10 +100,12 @@ impl Record {
         self.transactions.iter().for_each(|hash| head.extend_from_slice(&hash.0));
         let terms = self.logs.iter().flatten();
         terms.for_each(|term| head.extend_from_slice(&term.to_le_bytes()));
+        // The casts hold: `check_limits` allows a record 1 GiB.
         let mut bounds = [head.len() as u32; PARTS_MAX + 1];
         let mut encodings = [Encoding::Uncompressed; PARTS_MAX];
         for (at, part) in self.parts.iter().enumerate() {
             let end = bounds[at] + part.bytes.len() as u32;
+            // Absent parts end here, too, so that the last bound is the record's length.
             bounds[at + 1..].fill(end);
             encodings[at] = part.encoding;
         }

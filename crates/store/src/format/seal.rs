@@ -4,6 +4,7 @@ use super::bytes::{FormatError, PAGE, array, le_u32, le_u64, put};
 use super::header::{CREATION_LEN, SegmentHeader};
 use crate::id::Hash;
 
+/// The seal has a sector of its own, so that writing it cannot tear the header.
 pub(crate) const SEAL_OFFSET: usize = 512;
 const SEAL_MAGIC: [u8; 8] = *b"sealed\0\0";
 
@@ -19,6 +20,7 @@ const SEAL_CRC_AT: usize = SECTIONS_AT + SECTIONS_MAX * SECTION_LEN;
 pub(crate) const SEAL_LEN: usize = SEAL_CRC_AT + 4;
 const _: () =
     assert!(SEAL_LEN == 204 && SEAL_LEN <= 512, "a sector is written whole or not at all");
+/// Kinds that there is room for: two are in use.
 const SECTIONS_MAX: usize = 4;
 const SECTION_LEN: usize = 32;
 

@@ -97,6 +97,7 @@ impl ActiveTable {
 
     /// Number of entries.
     pub(crate) fn len(&self) -> usize {
+        // Relaxed: only the writer decides by this number.
         self.len.load(Ordering::Relaxed)
     }
 
@@ -115,6 +116,7 @@ impl ActiveTable {
         let old = self.slots.load_full();
         let new = empty_slots(2 * old.len());
         old.iter().filter_map(read).for_each(|entry| place(&new, entry));
+        // Readers that hold the old table miss only entries that come after this.
         self.slots.store(new.into());
     }
 
@@ -146,12 +148,14 @@ fn empty_slots(count: usize) -> Slots {
 }
 
 fn read(slot: &[AtomicU64; 2]) -> Option<Entry> {
+    // The locator first: with this acquire load its prefix is there, too.
     let locator = Locator::from_stored(slot[1].load(Ordering::Acquire))?;
     Some((slot[0].load(Ordering::Relaxed), locator))
 }
 
 fn place(slots: &Slots, (prefix, locator): Entry) {
     let start = home(prefix, slots.len() as u64);
+    // Relaxed: this thread alone fills places.
     let free = (start..slots.len())
         .chain(0..start)
         .find(|at| slots[*at][1].load(Ordering::Relaxed) == 0)

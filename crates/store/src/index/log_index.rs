@@ -15,7 +15,7 @@ use crate::memory::Map;
 use crate::memory::residency::{Cold, probe};
 use crate::sync::ArcSwap;
 
-/// Number of runs are merged into one.
+/// Runs that are merged into one.
 const FANOUT: usize = 8;
 
 /// Index of the logs of a segment.
@@ -24,12 +24,13 @@ pub(crate) enum LogIndex {
     Active(ActiveLogs),
     /// The section written at sealing.
     Sealed(SealedLogs),
-    /// Not at all: the terms in the records are asked.
+    /// No index: the terms in the records are asked.
     Absent,
 }
 
 impl LogIndex {
     pub(crate) fn of(seal: &Seal) -> Self {
+        // A later release may write another encoding: then the terms of the records answer.
         let section = seal.section(SECTION_LOGS).filter(|section| section.encoding == 0);
         section.map_or(Self::Absent, |section| {
             let heights = seal.count;
@@ -80,6 +81,7 @@ impl SealedLogs {
         let Section { offset, length, crc, .. } = self.section;
         let end = offset.checked_add(length);
         let Some(bytes) = end.and_then(|end| map.bytes(offset..end)) else { return Ok(None) };
+        // Before the checksum, which touches all bytes.
         probe(map, bytes)?;
         // Once for each segment: the checksum of an index takes milliseconds.
         let intact = *self.intact.get_or_init(|| {
@@ -118,6 +120,7 @@ impl ActiveLogs {
 
     /// Adds the next height. Only the one writer calls this.
     pub(crate) fn push(&self, logs: impl Iterator<Item = Terms>) {
+        // Copied, because readers hold the old list. Merging keeps it short.
         let mut runs = Vec::clone(&self.runs.load());
         let first = runs.last().map_or(0, |last| last.first + last.heights);
         let mut builder = Builder::default();

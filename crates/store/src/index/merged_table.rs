@@ -32,7 +32,7 @@ use crate::memory::residency::Cold;
 use crate::memory::{Map, residency};
 use crate::reads;
 
-/// Number of tables are merged into one of the next level.
+/// Tables that are merged into one of the next level.
 pub(crate) const FANOUT: usize = 8;
 
 const MAGIC: [u8; 8] = *b"neveidx\0";
@@ -217,6 +217,7 @@ pub(crate) fn write(
         return Err(residency::ReadFailed.into()); // the table lacks entries, and never gets its name
     }
     latch.apply(Op::Write { name: &unfinished, offset: 0, bytes: &header.to_bytes() })?;
+    // Before the rename: a crash leaves the whole table, or no file of that name.
     latch.apply(Op::Sync { name: &unfinished })?;
     latch.apply(Op::Rename { from: &unfinished, to: &name })?;
     latch.apply(Op::SyncDir)?;

@@ -120,6 +120,7 @@ impl<'a> U32List<'a> {
     /// Numbers at positions `range` of this list; none if it has not all of them.
     fn slice(&self, range: Range<usize>) -> Self {
         let end = range.end.checked_mul(WORD);
+        // A forged file can have starts that descend, under a right checksum.
         let bytes = end.and_then(|end| self.0.get(range.start.min(range.end) * WORD..end));
         Self(bytes.unwrap_or_default())
     }

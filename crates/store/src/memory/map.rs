@@ -71,6 +71,7 @@ impl Map {
     /// Makes a map of memory with these bytes, back to back, all of them readable.
     pub(crate) fn in_memory(pieces: &[&[u8]]) -> io::Result<Self> {
         let len: usize = pieces.iter().map(|piece| piece.len()).sum();
+        // The kernel refuses a map without bytes (EINVAL).
         let mut memory = MmapOptions::new().len(len.max(1)).map_anon()?;
         let mut at = 0;
         for piece in pieces {
@@ -107,6 +108,7 @@ impl Map {
     /// function of [`Self::on_unreadable`] with the place.
     pub(crate) fn load(&self, bytes: &[u8]) -> io::Result<()> {
         load(bytes).inspect_err(|_| {
+            // The kernel does not say which page failed.
             let lost = pieces_by_page(bytes).find(|piece| load(piece).is_err()).unwrap_or(bytes);
             let at = lost.as_ptr().addr().wrapping_sub(self.raw.as_ptr().addr());
             if let Some(tell) = self.on_unreadable.get() {
@@ -123,6 +125,7 @@ impl Map {
         debug_assert!(first_end <= len && second_end <= len);
         #[cfg(miri)]
         self.read_new(first_end, second_end);
+        // Also in a release build: `bytes` relies on it.
         self.watermarks.publish(first_end.min(len), second_end.min(len));
     }
 
@@ -328,7 +331,7 @@ pub(crate) fn pages(bytes: &[u8]) -> RangeInclusive<usize> {
     }
 }
 
-/// Number of pages the system is asked about at once.
+/// Pages that the kernel is asked about at once.
 const ASKED: usize = 256;
 
 /// The first page of `bytes` that is not in memory. If the system does not say, all count as being

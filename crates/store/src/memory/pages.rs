@@ -42,6 +42,7 @@ struct Missing {
 
 impl Missing {
     fn note(&mut self, now_ms: u32) {
+        // Milliseconds in 32 bits begin again after 49 days.
         if now_ms.wrapping_sub(self.since_ms) >= KNOWN_MS {
             (self.since_ms, self.count) = (now_ms, 0);
         }
@@ -87,6 +88,7 @@ impl Pages {
     /// Probes whether all of `bytes` is in memory. The first look makes room to remember so many
     /// groups.
     pub(super) fn probe(&mut self, bytes: &[u8], room: usize) -> Found {
+        // At first use: a thread that never probes takes no memory for it.
         if self.known.is_empty() {
             self.known = vec![Known::default(); room];
         }
@@ -149,6 +151,7 @@ impl Pages {
     }
 
     fn age_ms(&self, then_ms: u32) -> u32 {
+        // Milliseconds in 32 bits wrap after 49 days.
         self.now_ms.wrapping_sub(then_ms)
     }
 

@@ -43,6 +43,7 @@ impl Watermarks {
     /// True if all bytes of `range` are readable.
     #[inline]
     pub(crate) fn covers(&self, range: &Range<u64>) -> bool {
+        // Acquire: with an end come the bytes before it, see `publish`.
         let readable = |start, end: &AtomicU64| {
             range.start >= start && range.end <= end.load(Ordering::Acquire)
         };

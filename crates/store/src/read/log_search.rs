@@ -199,6 +199,7 @@ impl Iterator for Candidates {
                 Err(error) => return Some(Err(error)),
             };
             match self.scan_packed(height) {
+                // Before the candidates behind this height, so that logs stay in order.
                 Ok(logs) => _ = self.found.logs.splice(self.taken..self.taken, logs),
                 Err(error) => {
                     self.heights = RangeInclusive::new(1, 0);
@@ -315,6 +316,7 @@ fn look_up(
         while at + 1 < end && before(at + 1) <= ordinal {
             at += 1;
         }
+        // A damaged run may have any numbers; the caller compares the log itself.
         let index = ordinal.saturating_sub(before(at));
         found.logs.push(LogAt { height: run + at, index });
     }

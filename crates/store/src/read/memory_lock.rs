@@ -79,6 +79,7 @@ impl LockedTail {
         let keys: HashSet<_> = wanted.iter().map(Step::key).collect();
         let (kept, gone): (Vec<_>, Vec<_>) =
             self.locked.drain(..).partition(|step| keys.contains(&step.key()));
+        // Before new steps are locked: the kernel's limit counts what is locked still.
         gone.iter().for_each(|step| step.map.unlock(step.bytes()));
         let kept: HashSet<_> = kept.iter().map(Step::key).collect();
         let mut new = wanted.iter().filter(|step| !kept.contains(&step.key()));

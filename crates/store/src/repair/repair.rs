@@ -47,6 +47,7 @@ impl Repair {
     pub fn damaged(&self) -> Vec<u64> {
         let is_damaged = |height: &u64| {
             let record = residency::loading(|| self.old.proven(*height));
+            // A record that the disk does not deliver is fetched again, like a damaged one.
             record.map_or(true, |record| record.is_none())
         };
         self.heights().filter(is_damaged).collect()
@@ -69,8 +70,8 @@ impl Repair {
 }
 
 impl Writer {
-    /// For writing the sealed segment that begins at `base` anew, on any thread; `None` if there
-    /// is none.
+    /// Returns what writes the sealed segment that begins at `base` anew, on any thread; `None` if
+    /// there is none.
     pub fn repair(&self, base: u64) -> Result<Option<Repair>, Error> {
         let identity = self.stamp.ok_or(Error::Unbound)?.identity;
         let view = self.view.load();
@@ -88,6 +89,7 @@ impl Writer {
         let (Some((first, _)), Some((last, _))) = (new.first(), new.last()) else {
             return Ok(false);
         };
+        // Blocks name their parents: with the same newest block all others are the same.
         let same = |old: &Arc<Segment>| {
             old.base() == first.base() && !old.is_active() && old.tip() == last.tip()
         };

@@ -76,6 +76,7 @@ impl Visitor for Scrub<'_> {
             Some(_) if finding.kind == "index" && finding.is_misplaced() => {
                 self.misplaced = finding.height;
             }
+            // Padding belongs to no record, so the record may be intact.
             Some(at) if finding.kind != "padding" => checked.note_damaged(base, at, finding.kind),
             _ => checked.note_sections(base, &finding.detail),
         }

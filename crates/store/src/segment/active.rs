@@ -54,6 +54,7 @@ impl Active {
         let name = format!("{}{unfinished}", segment_name(header.base_height));
         latch.allocate(&name, header.capacity)?;
         latch.apply(Op::Write { name: &name, offset: 0, bytes: &header.to_bytes() })?;
+        // The map belongs to the file and not to its name, so it outlives the rename.
         let segment = Arc::new(Segment::open_active(&latch.dir().join(&name), header)?);
         Ok(Self { segment, name, position: header.data_offset, tip: None })
     }
@@ -137,6 +138,7 @@ impl Active {
         stored: Option<(Slot, Vec<u8>)>,
     ) -> Result<(), Error> {
         let Some((slot, bytes)) = stored else {
+            // No slot is written: zeros fail its checksum, so each opening finds the damage.
             self.commit_damaged(height, self.position);
             return Ok(());
         };
@@ -163,6 +165,7 @@ impl Active {
             at,
             "damaged where it was copied from",
         );
+        // Runs count heights: without an entry all later heights would be one off.
         if let LogIndex::Active(logs) = &self.segment.logs {
             logs.push(std::iter::empty());
         }
@@ -251,6 +254,7 @@ impl Active {
 
     fn sealed(&self, latch: &Latch, seal: &Seal) -> Segment {
         let header = self.segment.header;
+        // The same map: its locked pages and those that threads remember stay so.
         let map = Arc::clone(&self.segment.map);
         map.publish(slot_offset(seal.count), seal.end);
         let path = latch.dir().join(&self.name);
@@ -267,10 +271,12 @@ fn unreachable_seal() -> ! {
 }
 
 fn table_len_max(entries: usize) -> u64 {
+    // At worst all entries stand behind the last home.
     16 + 16 * (homes_for(entries) + entries) as u64
 }
 
 fn index_len_max(logs: u32) -> u64 {
+    // At worst each posting has a key of its own.
     let postings = u64::from(logs) * TERMS_MAX as u64;
     postings::encoded_len(1, postings, postings)
 }

@@ -89,6 +89,7 @@ impl Segment {
             }
             Err(damage) => damage,
         };
+        // Noted before the work ends: its repetition then finds a miss, and does not fail again.
         if residency::has_failed() {
             self.checked.note_damaged(self.base(), at, "packed height cannot be read");
         }

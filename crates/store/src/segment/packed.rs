@@ -64,6 +64,7 @@ impl Packed {
         let file = reads::open_regular(path).map_err(read)?;
         let len = reads::length(&file).map_err(read)?;
         let damaged = |what: &str| Ok(Err(PackedDamage::Damaged(what.into())));
+        // The kernel maps no empty file.
         if len == 0 {
             return damaged("packed file is empty");
         }
@@ -118,6 +119,7 @@ impl Packed {
         if let Some(kept) = kept().get(key) {
             return Ok(kept);
         }
+        // Without the lock: two threads may unpack one height, which costs time only.
         let unpacked = self.to_record(height, &self.range.record(height)?)?;
         let _gone = kept().put(key, &unpacked); // unmapped without the lock
         Ok(unpacked)

@@ -67,7 +67,7 @@ impl RecordRef {
         (offset, self.slot.bounds[at + 1].saturating_sub(self.slot.bounds[at]), encoding)
     }
 
-    /// All of its bytes.
+    /// All bytes of the record.
     pub(super) fn whole(&self) -> Option<&[u8]> {
         self.map.bytes(self.slot.offset..self.slot.end()?)
     }

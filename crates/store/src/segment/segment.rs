@@ -60,6 +60,7 @@ fn empty_slots() -> std::io::Result<Arc<Map>> {
     if let Some(map) = EMPTY.get() {
         return Ok(Arc::clone(map));
     }
+    // Two threads may come here at once; the second map is dropped.
     let map = Arc::new(Map::zeros(INDEX_OFFSET, slot_offset(RANGE_BLOCKS_MAX))?);
     Ok(Arc::clone(EMPTY.get_or_init(|| map)))
 }

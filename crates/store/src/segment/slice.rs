@@ -37,8 +37,8 @@ impl SegmentSlice {
             return false;
         };
         let joins = next.offset == end + 1
-            // Bytes between the two must be the comma alone, or the list would be no JSON.
             && self.map.same(&next.map)
+            // Bytes between the two must be the comma alone, or the list would be no JSON.
             && self.map.bytes(end..end + 1) == Some(&[between]);
         if joins {
             self.len = len;
@@ -109,6 +109,7 @@ impl std::fmt::Debug for SegmentSlice {
 
 /// Waits until all pages of mapped bytes are in memory.
 pub(super) fn touch(bytes: &[u8]) {
+    // The last byte may lie on a page that the steps leave out.
     let touched = bytes.iter().step_by(rustix::param::page_size()).chain(bytes.last());
     std::hint::black_box(touched.fold(0, |all, byte| all ^ byte));
 }

@@ -20,6 +20,7 @@ fn slot_of(map: &Map, header: &SegmentHeader, at: u64) -> Option<u32> {
     if let Some(at) = at.checked_sub(INDEX_OFFSET).filter(|at| *at < slots) {
         return u32::try_from(at / SLOT_LEN as u64).ok();
     }
+    // Read from the file, not the map: a touch of its pages could be a signal, too.
     let slots = map.read(INDEX_OFFSET, slots as usize).ok()?;
     let has = |(slot, bytes): (u32, &[u8])| {
         let height = header.base_height + u64::from(slot);

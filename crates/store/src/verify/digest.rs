@@ -16,6 +16,7 @@ pub(super) struct Digest {
 impl Digest {
     pub(super) fn add(&mut self, (prefix, locator): Entry) {
         self.count += 1;
+        // A sum, because tables and segments give entries in different orders.
         self.sum = self.sum.wrapping_add(mix(prefix ^ mix(locator.stored())));
     }
 

@@ -25,6 +25,7 @@ pub fn total_bytes(path: &Path) -> Result<u64, Error> {
         return reads::length_of(path).map_err(read);
     }
     let names = list(path)?;
+    // An eviction may remove it meanwhile; the sum is for progress only.
     let length = |name: &String| reads::length_of(&path.join(name)).unwrap_or(0);
     Ok(names.iter().filter(|name| base_of(name).is_some()).map(length).sum())
 }
@@ -106,6 +107,7 @@ pub fn directory(dir: &Path, visitor: &mut dyn Visitor) -> Result<Summary, Error
         tables: 0,
         range: outcomes.iter().find_map(Outcome::first).zip(last(&outcomes)),
     };
+    // Tables last: they are compared with what the segments have.
     for name in names.iter().filter(|name| parse_table_name(name).is_some()) {
         summary.tables += u64::from(table_file::verify(dir, name, &outcomes, visitor)?);
     }

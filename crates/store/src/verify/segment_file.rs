@@ -228,6 +228,7 @@ impl Check<'_> {
             let detail = format!("{MISPLACED}{}, expected {position}", slot.offset);
             self.report(Some(height), slot_offset(at), "index", &detail);
         }
+        // The capacity in a forged header need not be a multiple of 8.
         let end = aligned(slot.offset + u64::from(slot.length)).min(header.capacity);
         // The buffer is taken, because its bytes go to methods of this value.
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -280,6 +281,7 @@ impl Check<'_> {
             self.report(Some(height), slot.offset, "parent_link", &detail);
         }
         self.entries.extend(entries_of(height, &head.hash, bytes, head.transactions));
+        // An unsealed segment has its log index in memory, so there is nothing to compare.
         if self.outcome.sealed {
             self.logs.push_height(all_terms(bytes, &head));
         }

@@ -81,6 +81,7 @@ impl BackfillWriter {
             full => self.roll(full, record)?,
         };
         let appended = unfinished.active.append(&mut self.latch, record);
+        // Put back after an error, too: it has the heights before this one.
         self.active = Some(unfinished);
         appended?;
         self.head = Some((record.height, record.hash));
@@ -164,6 +165,7 @@ impl BackfillWriter {
         // Its first record may not have got there.
         let Some(tip) = unfinished.active.tip else { return Ok(()) };
         let segment = unfinished.active.seal(&mut self.latch)?;
+        // From here on `built` removes the file, unless it is published.
         unfinished.kept = true;
         let name = unfinished.active.name().to_owned();
         self.built.segments.push((Arc::new(segment), name));

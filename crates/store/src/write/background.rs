@@ -97,6 +97,7 @@ impl Writer {
         tables.push(Arc::new(merged));
         tables.sort_by_key(|table| table.header.first);
         self.publish(segments, tables);
+        // Last: a crash before it leaves both, and opening takes the table with more heights.
         self.remove_tables(&old)?;
         Ok(true)
     }
@@ -218,6 +219,7 @@ impl Due {
         let table = |(one, packed): (&Arc<Segment>, &Packed)| match packed.entries() {
             Ok(entries) => Ok(table::build(&entries)),
             Err(damage) => {
+                // Damage keeps the segment out of merges until it is repaired.
                 one.checked.note_sections(one.base(), &damage.to_string());
                 Err(residency::ReadFailed.into())
             }

@@ -35,6 +35,7 @@ pub(super) fn take_run(found: &mut Vec<Candidate>) -> Vec<Candidate> {
     }
     let rank = |at: &usize| {
         let one = &found[*at];
+        // An unsealed file counts as ending where it begins: its records make it the newer one.
         (one.end_height(), one.is_active(), Reverse((runs[*at].0, one.is_packed())))
     };
     let mut next = (0..found.len()).max_by_key(rank);
@@ -144,6 +145,7 @@ fn speaks_of(table: &Merged, segments: &[Arc<Segment>]) -> Result<bool, Error> {
     let last = table.header.last;
     let after = segments.partition_point(|segment| segment.base() <= last);
     let holder = after.checked_sub(1).map(|at| &segments[at]);
+    // Merged tables are made of sealed segments only.
     let Some(holder) = holder.filter(|holder| !holder.is_active()) else { return Ok(false) };
     Ok(holder.read_hash(last)? == Some(table.header.last_hash))
 }

@@ -35,9 +35,9 @@ use crate::sync::ArcSwap;
 
 /// An open store.
 pub struct Opened {
-    /// For the one thread that appends.
+    /// Handle of the one thread that appends.
     pub writer: Writer,
-    /// For everyone else; clone it freely.
+    /// Handle of everyone else; clone it freely.
     pub reader: Reader,
     /// Notes of recovery: records dropped, files set aside or served again. Empty after a clean
     /// stop.

@@ -19,6 +19,7 @@ use crate::reads;
 use crate::segment::{OpenedSegment, Packed, PackedCodec, SealedPage, Segment, inspect};
 use crate::verify::{self, Summary, Visitor};
 
+/// Ending of the names of files on their way.
 const SUFFIX: &str = ".part";
 
 /// A segment's file on its way, or a packed file.
@@ -261,6 +262,7 @@ impl PartialSegment {
         codec: &Arc<dyn PackedCodec>,
     ) -> Result<(Segment, (u64, Hash)), Error> {
         let path = self.path();
+        // Before it gets its name: a name must not stand for bytes that power loss takes.
         self.latch.apply(Op::Sync { name: &self.name })?;
         let damaged = |what: String| Error::read(&path, std::io::Error::other(what));
         let opened = Packed::open(&path, codec)?.map_err(|damage| damaged(damage.to_string()))?;

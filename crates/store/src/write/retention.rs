@@ -128,6 +128,7 @@ impl Retention {
         let after = end_height.saturating_sub(held.end_height);
         let too_many = self.blocks.is_some_and(|keep| after >= keep);
         let too_large = self.bytes.is_some_and(|limit| bytes > limit);
+        // A block from this clock's future is not old.
         let age = now.saturating_sub(held.last_timestamp);
         let too_old = self.age.is_some_and(|limit| age > limit.as_secs());
         too_many || too_large || too_old

@@ -118,6 +118,7 @@ impl Writer {
             full => self.roll(full, record)?,
         };
         let appended = active.append(&mut self.latch, record);
+        // Also after an error: a full disk is waited out, and the record written again.
         self.active = Some(active);
         appended
     }
@@ -253,11 +254,12 @@ impl Writer {
         segments.pop();
         segments.push(Arc::new(sealed));
         self.publish(segments, tables);
+        // Last: after an error above the segment is still the active one.
         self.active = None;
         Ok(())
     }
 
-    /// For building an interval of heights below the served range, on any thread.
+    /// Returns what builds an interval of heights below the served range, on any thread.
     pub fn history(&self) -> Result<BackfillWriter, Error> {
         let identity = self.stamp.ok_or(Error::Unbound)?.identity;
         Ok(BackfillWriter::new(&self.latch, self.options, identity, self.codec.clone()))
@@ -421,6 +423,7 @@ impl Writer {
         for name in names {
             self.latch.remove(&name)?;
         }
+        // Without it power loss could bring some of them back.
         self.latch.apply(Op::SyncDir)
     }
 }
