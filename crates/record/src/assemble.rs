@@ -23,7 +23,7 @@ pub struct Assembled {
     pub header: Header,
     /// Receipts that a later header settles; `None` if the block's own header proved its receipts.
     pub unsettled: Option<Unsettled>,
-    /// In which form the upstream gives the total difficulty.
+    /// Form in which the upstream gives the total difficulty.
     pub difficulty: TotalDifficulty,
 }
 
@@ -112,6 +112,7 @@ struct Edit<'a> {
 
 impl<'a> Edit<'a> {
     fn new(text: &'a [u8]) -> Self {
+        // Both forms leave out transactions: far shorter than the text of a large block.
         Self { text, at: 0, out: Vec::with_capacity(text.len().min(1 << 16)), kept: vec![(0, 0)] }
     }
 

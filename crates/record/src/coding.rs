@@ -24,7 +24,7 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// All of them, the better ones first.
+    /// All codings, the better ones first.
     pub const ALL: [Self; 2] = [Self::Zstd, Self::Gzip];
 
     /// Name in headers.
@@ -52,6 +52,7 @@ impl Coding {
 
 /// Deflate blocks that end on a byte boundary, none of them the last.
 fn deflate(plain: &[u8]) -> io::Result<Vec<u8>> {
+    // Raw deflate (RFC 1951): header and trailer of gzip stand around the whole body.
     let mut compress = Compress::new(Compression::new(DEFLATE_LEVEL), false);
     let mut blocks = Vec::with_capacity(plain.len() / 2 + 64);
     loop {
@@ -117,6 +118,7 @@ impl CodingWriter {
     /// Begins a body.
     pub fn begin(coding: Coding, out: &mut Vec<u8>) -> Self {
         match coding {
+            // No name, no time, no known system (RFC 1952, 2.3.1).
             Coding::Gzip => out.extend([0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff]),
             // 8 times the window's logarithm above 10.
             Coding::Zstd => {
@@ -143,10 +145,12 @@ impl CodingWriter {
             Coding::Gzip => {
                 self.crc.update(bytes);
                 let len = bytes.len() as u16;
+                // RFC 1951, 3.2.4: a stored block, and not the last one.
                 out.push(0);
                 out.extend_from_slice(&len.to_le_bytes());
                 out.extend_from_slice(&(!len).to_le_bytes());
             }
+            // RFC 8878, 3.1.1.2: a raw block that is not the last one, in front of it the length.
             Coding::Zstd => out.extend_from_slice(&((bytes.len() as u32) << 3).to_le_bytes()[..3]),
         }
     }

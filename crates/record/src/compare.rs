@@ -44,7 +44,7 @@ pub fn differences(stored: &Stored<'_>, assembled: &Assembled) -> Vec<(&'static 
     different
 }
 
-/// Compressed forms are compared with what they stand for: another release may compress otherwise.
+/// True if each compressed form stands for its part, or if there is none.
 fn packed_is_whole(stored: &Stored<'_>) -> bool {
     let parts: Vec<&[u8]> = stored.parts.iter().map(|part| part.0).collect();
     let packed = parts.get(PACKED).copied().unwrap_or_default();

@@ -318,7 +318,7 @@ impl RawFilter {
     }
 }
 
-/// True if an empty list, which takes anything, or this one's members.
+/// True if the list has `found`, or is empty, which takes anything.
 fn has<const N: usize>(list: &[Hex<N>], found: &Hex<N>) -> bool {
     list.is_empty() || list.binary_search(found).is_ok()
 }

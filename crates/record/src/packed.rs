@@ -180,6 +180,7 @@ fn record_of_texts(
     packed.receipts(&mut receipts).map_err(|error| damage(&error))?;
     match stored.read_part(RECEIPTS) {
         Ok(Some((mapped, _))) if *mapped == receipts => {
+            // Before the block's text is made: both may be long.
             drop(receipts);
             let mut block = Vec::new();
             packed.block(total, &mut block).map_err(|error| damage(&error))?;

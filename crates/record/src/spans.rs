@@ -80,6 +80,7 @@ impl Spans {
             TRANSACTIONS_AT + self.transactions.len() * TRANSACTION_LEN + self.logs.len() * LOG_LEN,
         );
         put(&mut bytes, &counts);
+        // 0 is none, so that height 0 can be told from it.
         bytes.extend_from_slice(&self.settled.map_or(0, |settled| settled + 1).to_le_bytes());
         for pieces in &self.pieces {
             let FieldOffsets { hash, miner, nonce, total_difficulty, total_difficulty_len } =
