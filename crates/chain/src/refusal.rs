@@ -113,7 +113,7 @@ pub enum ProofError {
     /// The header commits to uncles.
     #[error("sha3Uncles is {found}, that of no uncles is {expected}")]
     UnclesHash {
-        /// In the header.
+        /// Value in the header.
         found: B256,
         /// Hash of an empty list.
         expected: B256,
@@ -121,7 +121,7 @@ pub enum ProofError {
     /// The transactions are not those of the header.
     #[error("transactions root {computed}, header has {header}")]
     TransactionsRoot {
-        /// In the header.
+        /// Value in the header.
         header: B256,
         /// Root of the transactions.
         computed: B256,
@@ -131,7 +131,7 @@ pub enum ProofError {
     TransactionHash {
         /// Index of the transaction.
         index: usize,
-        /// In the answer.
+        /// Value in the answer.
         claimed: B256,
         /// Hash of its encoding.
         computed: B256,
@@ -143,7 +143,7 @@ pub enum ProofError {
         place: Place,
         /// The member that is wrong.
         field: &'static str,
-        /// In the answer.
+        /// Value in the answer.
         found: String,
         /// Value that follows from the block.
         expected: String,
@@ -153,7 +153,7 @@ pub enum ProofError {
     ChainId {
         /// Index of the transaction.
         index: usize,
-        /// In the transaction.
+        /// Value in the transaction.
         found: u64,
         /// The chain followed.
         expected: u64,
@@ -163,7 +163,7 @@ pub enum ProofError {
     GasPrice {
         /// Index of the transaction.
         index: usize,
-        /// In the answer.
+        /// Value in the answer.
         found: U256,
         /// Value that was computed.
         expected: U256,
@@ -175,13 +175,13 @@ pub enum ProofError {
         index: usize,
         /// `from` in the answer.
         claimed: Address,
-        /// From the signature; `None` when it is no valid signature.
+        /// Sender by the signature; `None` when it is no valid signature.
         recovered: Option<Address>,
     },
     /// The block's extra data is not that of the header.
     #[error("blockExtraData hashes to {computed}, header has {header}")]
     ExtDataHash {
-        /// In the header.
+        /// Value in the header.
         header: B256,
         /// Hash of the data.
         computed: B256,
@@ -192,7 +192,7 @@ pub enum ProofError {
     /// `size` is not the length of the block.
     #[error("size is {claimed}, the block has {computed} bytes")]
     Size {
-        /// In the answer.
+        /// Value in the answer.
         claimed: u64,
         /// Length of the encoding.
         computed: u64,
@@ -200,7 +200,7 @@ pub enum ProofError {
     /// `totalDifficulty` is neither of the two values that nodes show.
     #[error("totalDifficulty is {found}, expected {number} or 0")]
     TotalDifficulty {
-        /// In the answer.
+        /// Value in the answer.
         found: U256,
         /// The block's number.
         number: u64,
@@ -224,7 +224,7 @@ pub enum ProofError {
     /// The header's `gasUsed` is not the sum that its fork defines.
     #[error("gasUsed is {header}, computed {computed}")]
     GasUsed {
-        /// In the header.
+        /// Value in the header.
         header: u64,
         /// Sum that was computed.
         computed: u64,
@@ -235,7 +235,7 @@ pub enum ProofError {
         /// Height of the block.
         number: u64,
     },
-    /// Not one receipt for each transaction.
+    /// The answer has not one receipt for each transaction.
     #[error("{receipts} receipts for {transactions} transactions")]
     ReceiptCount {
         /// Transactions in the block.
@@ -248,7 +248,7 @@ pub enum ProofError {
     ContractAddress {
         /// Index of the receipt.
         index: usize,
-        /// In the answer.
+        /// Value in the answer.
         found: Option<Address>,
         /// Value that was computed.
         expected: Option<Address>,
@@ -258,7 +258,7 @@ pub enum ProofError {
     Status {
         /// Index of the receipt.
         index: usize,
-        /// In the answer.
+        /// Value in the answer.
         found: u64,
     },
     /// `cumulativeGasUsed` is not the running sum.
@@ -266,7 +266,7 @@ pub enum ProofError {
     CumulativeGas {
         /// Index of the receipt.
         index: usize,
-        /// In the answer.
+        /// Value in the answer.
         found: u64,
         /// Running sum of the gas.
         expected: u64,
@@ -276,7 +276,7 @@ pub enum ProofError {
     ReceiptGas {
         /// Index of the receipt.
         index: usize,
-        /// In the answer.
+        /// Value in the answer.
         found: u64,
         /// Half of the limit.
         lowest: u64,
@@ -298,7 +298,7 @@ pub enum ProofError {
     EffectiveGasPrice {
         /// Index of the receipt.
         index: usize,
-        /// In the answer.
+        /// Value in the answer.
         found: U256,
         /// Lowest possible price.
         lowest: U256,
@@ -310,7 +310,7 @@ pub enum ProofError {
     ReceiptBloom {
         /// Index of the receipt.
         index: usize,
-        /// In the answer, then computed.
+        /// That in the answer, then the computed one.
         blooms: Box<(Bloom, Bloom)>,
     },
     /// A log with more topics than the EVM can give it.
@@ -324,13 +324,13 @@ pub enum ProofError {
     /// The header's bloom is not that of the receipts.
     #[error("logsBloom of the header is not that of the receipts")]
     LogsBloom {
-        /// In the header, then computed.
+        /// That in the header, then the computed one.
         blooms: Box<(Bloom, Bloom)>,
     },
     /// The receipts are not those of the header.
     #[error("receipts root {computed}, header has {header}")]
     ReceiptsRoot {
-        /// In the header.
+        /// Value in the header.
         header: B256,
         /// Root of the receipts.
         computed: B256,

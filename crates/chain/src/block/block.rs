@@ -23,7 +23,7 @@ pub struct Block<'a> {
     pub total_difficulty: Option<U256>,
     /// Atomic transactions, see [`crate::block::atomic`]. Only other chains have none.
     pub ext_data: Option<Hex<'a>>,
-    /// In the order of the answer.
+    /// Transactions in the order of the answer.
     pub transactions: Vec<Transaction<'a>>,
     /// Number of uncles in the response.
     pub uncles: usize,
@@ -54,7 +54,7 @@ pub struct BlockLayout {
     pub size: Range<u32>,
     /// The member `transactions`.
     pub transactions: Range<u32>,
-    /// Between the brackets of `transactions`.
+    /// Bytes between the brackets of `transactions`.
     pub transactions_inside: Range<u32>,
     /// The member `uncles`.
     pub uncles: Range<u32>,

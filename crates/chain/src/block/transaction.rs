@@ -59,7 +59,7 @@ pub(crate) struct Links {
 pub enum Kind {
     /// Type 0. Without a chain id the signature holds on every chain (before EIP-155).
     Legacy {
-        /// In the answer; follows from `v`.
+        /// Chain id in the answer; it follows from `v`.
         chain_id: Option<u64>,
     },
     /// Type 1, EIP-2930.
@@ -154,7 +154,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// All fields but the signature.
+    /// Appends all fields but the signature.
     fn put_fields(&self, out: &mut Vec<u8>) {
         match &self.kind {
             Kind::Legacy { .. } => {

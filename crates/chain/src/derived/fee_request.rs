@@ -45,7 +45,7 @@ pub enum FeeRefusal {
         /// Head of the node.
         head: u64,
     },
-    /// Not there yet.
+    /// The newest block is not there yet.
     #[error("request beyond head block: requested {newest}, head {head}")]
     BeyondHead {
         /// The height asked for.
@@ -64,7 +64,7 @@ pub enum FeeRefusal {
         /// Head of the node.
         head: u64,
     },
-    /// Helicon: not there yet.
+    /// Helicon: the newest block is not there yet.
     #[error("block not found: not accepted yet: block {newest}")]
     HeliconBeyondHead {
         /// The height asked for.

@@ -30,7 +30,7 @@ pub struct BlockFees {
     base_fee: U256,
     gas_used: u64,
     gas_limit: NonZeroU64,
-    /// In ascending order; `None` when made from a header alone.
+    /// Tips in ascending order; `None` when made from a header alone.
     tips: Option<Vec<PriorityFee>>,
 }
 
@@ -54,13 +54,13 @@ impl BlockFees {
         Self::of_header(&HeaderAnswer::parse(json)?.header)
     }
 
-    /// By the rule of [`FeeRule::Helicon`], of an answer about a block: its transactions weigh what
+    /// Makes them of an answer about a block by [`FeeRule::Helicon`]: its transactions weigh what
     /// they may consume (saevm, `gasprice/block_cache.go`, `tipPercentiles`).
     pub fn from_block(block: &[u8]) -> Result<Self, ProofError> {
         Self::of_block(&Block::parse(block)?)
     }
 
-    /// By the rule of [`FeeRule::BeforeHelicon`], of the answers about a block and its receipts:
+    /// Makes them of the answers about a block and its receipts by [`FeeRule::BeforeHelicon`]:
     /// transactions weigh what they consumed (coreth, `eth/gasprice/feehistory.go`,
     /// `processBlock`).
     pub fn from_receipts(block: &[u8], receipts: &[u8]) -> Result<Self, ProofError> {
@@ -80,14 +80,14 @@ impl BlockFees {
         })
     }
 
-    /// See [`Self::from_block`].
+    /// Makes them of a block that was read, see [`Self::from_block`].
     pub fn of_block(block: &Block<'_>) -> Result<Self, ProofError> {
         let fees = Self::of_header(&block.header)?;
         Ok(fees
             .with_tips(block.transactions.iter().map(|transaction| (transaction, transaction.gas))))
     }
 
-    /// See [`Self::from_receipts`].
+    /// Makes them of what was read, see [`Self::from_receipts`].
     pub fn of_receipts(block: &Block<'_>, receipts: &Receipts<'_>) -> Result<Self, ProofError> {
         let (transactions, receipts) = (&block.transactions, &receipts.receipts);
         if transactions.len() != receipts.len() {
@@ -141,6 +141,7 @@ impl BlockFees {
             while gas < threshold {
                 let Some(next) = tips.next() else { break };
                 current = next;
+                // Go's addition wraps, too.
                 gas = gas.wrapping_add(next.gas);
             }
             current.price

@@ -12,6 +12,7 @@ pub(crate) fn json_float(value: f64) -> String {
         return value.to_string();
     }
     let text = format!("{value:e}");
+    // Go writes the plus of an exponent, Rust does not.
     if text.contains("e-") { text } else { text.replace('e', "e+") }
 }
 

@@ -45,7 +45,7 @@ impl<'h> CheckedHeader<'h> {
         Self { header, hash: header.hash() }
     }
 
-    /// Also says how long the encoding is.
+    /// Checks a header against a hash, and returns the length of its encoding too.
     pub(crate) fn check(header: &'h Header, claimed: B256) -> Result<(Self, usize), ProofError> {
         let encoding = header.encode();
         let computed = keccak256(&encoding);
@@ -59,7 +59,7 @@ impl<'h> CheckedHeader<'h> {
         Ok((Self { header, hash: computed }, encoding.len()))
     }
 
-    /// After [`Self::check`] of the same header.
+    /// Takes a header that [`Self::check`] has passed before.
     pub(crate) fn proven(header: &'h Header, hash: B256) -> Self {
         Self { header, hash }
     }

@@ -93,7 +93,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Between two items: whether there is another, or else the closing byte, which is consumed.
+    /// Takes what follows an item: true for a comma, false for the closing byte.
     pub(crate) fn another(&mut self, close: u8, name: &'static str) -> Result<bool, ProofError> {
         let next = self.peek()?;
         if next != Some(b',') && next != Some(close) {

@@ -34,7 +34,7 @@ pub(crate) struct Object {
     /// True if a Go map wrote it: then keys are in ascending order. A struct's are in the order of
     /// its fields.
     pub(crate) sorted: bool,
-    /// In the order in which a node writes them. At most 64.
+    /// Keys in the order in which a node writes them, at most 64.
     pub(crate) keys: &'static [Key],
 }
 
@@ -153,7 +153,7 @@ impl<'a> Keys<'a> {
         self.ended
     }
 
-    /// At the end of the object: whether it had what it must have.
+    /// Checks, at the end of the object, that it had all that it must have.
     pub(crate) fn finish(&self, form: Form) -> Result<(), ProofError> {
         self.object.require(self.seen, form)
     }

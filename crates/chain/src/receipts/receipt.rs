@@ -12,7 +12,7 @@ use crate::rlp;
 /// An answer to `eth_getBlockReceipts`, unchecked: see [`Receipts::check`].
 #[derive(Clone, Debug)]
 pub struct Receipts<'a> {
-    /// In the order of the answer.
+    /// Receipts in the order of the answer.
     pub receipts: Vec<Receipt>,
     /// The logs of all of them; [`Receipt::logs`] says which are whose.
     pub logs: Vec<Log<'a>>,

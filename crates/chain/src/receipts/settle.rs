@@ -96,7 +96,7 @@ pub enum Disproof {
         from: u64,
         /// Last height of the range.
         through: u64,
-        /// In the header.
+        /// Value in the header.
         claimed: B256,
         /// Root of the receipts.
         computed: B256,
@@ -110,7 +110,7 @@ pub enum Disproof {
         from: u64,
         /// Last height of the range.
         through: u64,
-        /// In the header, then computed.
+        /// That in the header, then the computed one.
         blooms: Box<(Bloom, Bloom)>,
     },
     /// A settled height that is lower than the parent's, or not lower than the block itself; or a
@@ -124,7 +124,7 @@ pub enum Disproof {
         /// The height that its parent settles, if known.
         parent: Option<u64>,
     },
-    /// Not the child of the header before it.
+    /// The header is not the child of the one before it.
     #[error("header {header} has parent {found}, expected {expected} of height {last}")]
     Parent {
         /// The header's height.

@@ -45,8 +45,9 @@ struct Leaf<'i> {
 }
 
 impl<'i> Leaf<'i> {
-    /// In the order of their keys.
+    /// Leaves of all items, in the order of their keys.
     fn all<T: AsRef<[u8]>>(items: &'i [T]) -> Vec<Self> {
+        // RLP of 0 is 0x80, so index 0 comes behind 127 in the order of keys.
         let indexes = (0..items.len()).map(|at| adjust_index_for_rlp(at, items.len()));
         let leaf = |index: usize| Leaf {
             key: Nibbles::unpack(alloy_rlp::encode_fixed_size(&index)),
