@@ -15,6 +15,7 @@ const HEAD_BYTES: usize = 8;
 const BUCKET_ENTRIES: usize = 16;
 /// Bits of the hash in an entry, besides those of the bucket: at least so many.
 const REMAINDER_BITS_MIN: u32 = 20;
+/// Bits that choose a bucket, at most: the starts of all buckets have 64 MiB then.
 const BUCKET_BITS_MAX: u32 = 24;
 /// Candidates that a look-up returns. They share 29 bits of hash and more, so a second one is rare. An attacker who
 /// makes many hides only the last ones of these.
@@ -62,6 +63,7 @@ impl Form {
     }
 
     fn bucket(&self, prefix: u64) -> usize {
+        // With one bucket the shift is of all 64 bits, which `>>` does not do.
         prefix.checked_shr(u64::BITS - self.bucket_bits).unwrap_or(0) as usize
     }
 

@@ -11,6 +11,7 @@ use crate::error::{PackError, PackedError, Part};
 
 /// Terms of a bucket in the mean, at least half of it.
 const BUCKET_TERMS: usize = 16;
+/// Bits that choose a bucket, at most: the ends of all buckets have 64 MiB then.
 const BUCKET_BITS_MAX: u32 = 24;
 /// Bits of a term in the index: the low ones choose the bucket, the others stand in it.
 const TERM_BITS: u32 = 40;

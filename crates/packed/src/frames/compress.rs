@@ -19,6 +19,7 @@ const SAMPLES_BYTES_MAX: usize = 4 << 20;
 
 thread_local! {
     static UNPACKED_BYTES: Cell<u64> = const { Cell::new(0) };
+    /// Context of each thread: to make another for each frame would take longer than most frames.
     static DECOMPRESS: RefCell<DCtx<'static>> = RefCell::new(DCtx::create());
 }
 

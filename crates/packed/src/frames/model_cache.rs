@@ -89,6 +89,7 @@ impl CachedModel {
     /// Returns the model, if it is in memory.
     pub(crate) fn get(&self) -> Option<Arc<Model>> {
         let model = self.slot.model.read().unwrap_or_else(PoisonError::into_inner).clone()?;
+        // Read first: a store by each reader would move the cache line between cores.
         if !self.slot.used.load(Ordering::Relaxed) {
             self.slot.used.store(true, Ordering::Relaxed);
         }
@@ -111,6 +112,7 @@ impl CachedModel {
         if bytes > self.cache.bytes_max {
             return model;
         }
+        // This lock first, as in `trim`, which takes those of slots under it.
         let mut kept = self.cache.kept();
         let mut place = self.slot.model.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(other) = &*place {
@@ -119,6 +121,7 @@ impl CachedModel {
         *place = Some(Arc::clone(&model));
         drop(place);
         kept.bytes += bytes;
+        // Before the new one is in the list, so that it does not go itself.
         kept.trim(self.cache.bytes_max);
         kept.slots.push_back(Arc::clone(&self.slot));
         model

@@ -116,6 +116,7 @@ impl<'f> Fields<'f> {
         let without_logs = matches!(depth, Depth::Transaction(_) | Depth::Transactions);
         reader.chunk.reserve(at.txs, if without_logs { 0 } else { at.logs });
         if let Depth::Transaction(place) = depth {
+            // A word may refer to those before it, so that reading begins with the first.
             (0..=place).try_for_each(|_| reader.transaction())?;
             return Ok(reader.chunk);
         }

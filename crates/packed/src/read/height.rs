@@ -221,5 +221,5 @@ fn put_text(out: &mut Vec<u8>, text: Vec<u8>) {
 const UNKNOWN_FORM: PackedError =
     PackedError::Malformed { place: "frame", what: "an unknown form" };
 
-/// For texts without `totalDifficulty`.
+/// Either form will do: the value is not in what is read.
 const ANY: TotalDifficulty = TotalDifficulty::Zero;

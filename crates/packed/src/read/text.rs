@@ -91,6 +91,7 @@ impl Texts {
         let mut bytes = Bytes::new(frame, PLACE);
         let at = bytes.count(TEXT_BYTES_MAX)?;
         let text = PackedText::read(&mut bytes)?;
+        // The receipts are passed by and not unpacked.
         PackedText::read(&mut bytes)?;
         bytes.end()?;
         let mut block = unpack(&text)?;

@@ -97,6 +97,7 @@ impl Fields<'_> {
     }
 
     pub(crate) fn receipts(&self, out: &mut Vec<u8>) -> Result<(), PackedError> {
+        // Each transaction has a signature in the frame, so its number is no mere claim.
         out.reserve(self.frame.txs * RECEIPT_ROOM + self.frame.logs.min(LOGS_RESERVED) * LOG_ROOM);
         let before = out.len();
         out.push(b'[');

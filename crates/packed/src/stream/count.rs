@@ -18,6 +18,7 @@ struct Most {
     shapes: usize,
 }
 
+/// Entries that fill a map of a power of two of slots: it grows beyond seven eighths of them.
 const MOST: Most = Most { words: 7 << 15, numbers: 7 << 14, shapes: 7 << 11 };
 /// Counts of blocks that are told apart when the rarest go: all that a range has.
 const RARE_MAX: usize = 1024;

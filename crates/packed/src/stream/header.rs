@@ -52,6 +52,7 @@ pub(crate) const FIELDS: [(&str, Kind); 30] = [
     ("timestampMilliseconds", Quantity),
     ("transactionsRoot", Data),
 ];
+/// Places of the fields that are read by themselves.
 pub(crate) const BASE_FEE: usize = 0;
 pub(crate) const BLOCK_EXTRA_DATA: usize = 2;
 pub(crate) const LOGS_BLOOM: usize = 11;
@@ -60,6 +61,7 @@ pub(crate) const SIZE: usize = 24;
 pub(crate) const TIMESTAMP: usize = 27;
 const TIMESTAMP_MILLISECONDS: usize = 28;
 
+/// Symbols of a field.
 const TEMPLATE: u8 = 0;
 const ABSENT: u8 = 1;
 const DERIVED: u8 = 2;

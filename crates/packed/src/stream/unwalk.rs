@@ -316,6 +316,7 @@ impl<'a> Reader<'a> {
             LOG_END => return Ok(None),
             LOG_PARTS => return self.log_parts().map(Some),
             LOG_PREDICTED => match next {
+                // 0 stands for the end, any other number for the place before it.
                 Some(0) => return Ok(None),
                 Some(next) => next as usize - 1,
                 None => return Err(self.symbols.error("a prediction without a shape")),

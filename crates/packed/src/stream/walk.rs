@@ -23,7 +23,9 @@ pub(crate) struct TxShape {
 }
 
 impl TxShape {
+    /// Flag: the transaction names another chain id than the file's.
     pub(crate) const OTHER_CHAIN: u8 = 4;
+    /// Flag: the transaction creates no contract.
     pub(crate) const HAS_TO: u8 = 8;
 
     pub(crate) fn of(tx: &Tx, input: &[u8], chain_id: u64) -> Self {

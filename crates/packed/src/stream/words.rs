@@ -34,7 +34,7 @@ pub(crate) const LOG_END: u8 = 0;
 pub(crate) const LOG_PARTS: u8 = 1;
 pub(crate) const LOG_PREDICTED: u8 = 2;
 
-/// From this symbol on a second one follows.
+/// First symbol behind which a second one follows.
 pub(crate) const WIDE: u8 = 192;
 
 /// Entries that a table whose first symbol is `first` can have.
