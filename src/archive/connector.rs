@@ -55,6 +55,7 @@ impl HttpService for Connector {
         Self: 'a,
     {
         Box::pin(async move {
+            // Of the body that is sent: that of the response has a limit of its own.
             let limit = time_max(request.body().content_length() as u64);
             let is_condition = |name| request.headers().contains_key(name);
             let is_conditional = request.method() == Method::PUT

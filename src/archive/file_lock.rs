@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::task::{JoinHandle, spawn_blocking};
 
+/// Time that a writer waits for another one.
 const TIME_MAX: Duration = Duration::from_mins(1);
 /// Flag for opening that has no effect on regular files.
 const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+/// Time between two attempts: a wait in the kernel would keep a thread.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// Waits for the lock of the file at `path`, up to a minute. It is held until the file is dropped.

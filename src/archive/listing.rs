@@ -127,6 +127,7 @@ impl ArchiveStore {
         let path = self.path(name);
         let read = async {
             let found = self.objects.get_opts(&path, GetOptions::default()).await?;
+            // Of the same response as the bytes: another request might see another object.
             let (e_tag, version) = (found.meta.e_tag.clone(), found.meta.version.clone());
             Ok::<_, Error>((found.bytes().await?.to_vec(), UpdateVersion { e_tag, version }))
         };
@@ -150,6 +151,7 @@ fn is_trial(name: &str) -> bool {
 
 /// True if the store knows no conditions of a PUT.
 fn is_unsupported(error: &Error) -> bool {
+    // The crate wraps errors of its HTTP client in its own, some of them twice.
     let mut source = error.source();
     while let Some(at) = source {
         if at.is::<ConditionsUnsupported>() {

@@ -114,6 +114,7 @@ impl PackedOnDisk {
 
     /// Reads the file whole, as long as it was when it was listed.
     pub(super) fn read(&self) -> Result<Vec<u8>, Failed> {
+        // The length is bounded: `look` refuses longer files.
         let mut bytes = vec![0; self.bytes as usize];
         let read = open_regular(&self.path).and_then(|file| file.read_exact_at(&mut bytes, 0));
         read.map_err(|error| unreadable(&self.path, error)).map(|()| bytes)

@@ -31,6 +31,7 @@ impl SigningKey {
         let text = read_text(path, KEY_BYTES_MAX).map_err(wrong)?;
         let key = PrivatePkcs8KeyDer::from_pem_slice(text.as_bytes());
         let key = key.map_err(|error| wrong(error.to_string()))?;
+        // openssl leaves out the public key (PKCS #8 version 1), which the checked form wants.
         let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(key.secret_pkcs8_der());
         pair.map(Self).map_err(|error| wrong(error.to_string()))
     }

@@ -106,6 +106,7 @@ impl ArchiveSource {
         if let Some(known) = known {
             return Ok((known.manifest, known.digest));
         }
+        // Others wait for this read: a manifest of the whole chain has 30 MB.
         let _reading = self.reading.lock().await;
         let known = lock(&self.manifest).clone();
         if let Some(known) = known.clone().filter(is_new) {

@@ -114,6 +114,7 @@ impl ArchiveStore {
             return Err("not a directory; make it first, and write file:///DIR".to_owned());
         }
         let objects = LocalFileSystem::new_with_prefix(dir).map_err(|error| error.to_string())?;
+        // A manifest must not name objects that a power failure takes back.
         let objects = Objects::in_directory(objects.with_fsync(true));
         let lock = Some(dir.join("manifest.lock"));
         let prefix = Path::default();
@@ -339,6 +340,7 @@ impl ArchiveStore {
         };
         let held = locked(lock).await;
         let held = held.map_err(|error| Failed::File { path: lock.clone(), error })?;
+        // Under the lock: another writer may have been first.
         self.compare(before).await?;
         self.put_holding(held, bytes).await
     }
@@ -371,6 +373,7 @@ fn host_of(url: &str) -> String {
 
 /// Reads a body of at most so many bytes: a store may send more than was asked for.
 async fn at_most(found: GetResult, bytes_max: u64) -> Result<Bytes, Error> {
+    // A file is read as far as the range goes; only a store over HTTP can send more.
     if !matches!(found.payload, GetResultPayload::Stream(_)) {
         return found.bytes().await;
     }

@@ -10,6 +10,7 @@ const HEADER_BYTES: usize = 36;
 const BUCKET_ENTRIES: usize = 16;
 /// Bits of a hash that an entry has, behind those that choose its bucket.
 const ENTRY_BITS: usize = 20;
+/// Bits that choose a bucket, at most: the starts of all buckets have 64 MiB then.
 const BUCKET_BITS_MAX: u32 = 24;
 const WHAT: &str = "filter";
 
@@ -49,6 +50,7 @@ impl HashFilter {
             let start = cuts.partition_point(|cut| cut >> ENTRY_BITS < bucket) as u32;
             bytes.extend_from_slice(&start.to_le_bytes());
         }
+        // Two entries of 20 bits fill five bytes.
         for pair in cuts.chunks(2) {
             let low = |at: usize| pair.get(at).map_or(0, |cut| cut & ((1 << ENTRY_BITS) - 1));
             let both = low(0) | low(1) << ENTRY_BITS;
@@ -96,6 +98,7 @@ impl HashFilter {
             return Err(ArchiveError::Version { what: WHAT, version: version.into(), read: 1 });
         }
         let first = u64::from(word(&bytes, 16)) | u64::from(word(&bytes, 20)) << 32;
+        // For its checks alone: a filter comes without its span.
         Span::empty(first, word(&bytes, 12), word(&bytes, 24))?;
         let (entries, bits) = (word(&bytes, 28) as usize, word(&bytes, 32));
         // The count of bits is the file's: a larger one would overflow the shift.

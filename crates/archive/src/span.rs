@@ -64,6 +64,7 @@ impl Span {
     /// A key outside the span, or too many.
     pub fn with(&self, other: Option<&Self>, keys: &[Key]) -> Result<Self, ArchiveError> {
         let mut entries: Vec<[u8; ENTRY_BYTES]> = self.entries().collect();
+        // Made anew: an entry counts heights from the first one of its own span.
         for entry in other
             .into_iter()
             .flat_map(|other| other.entries().map(|e| other.spot(&e).map(|at| (e, at))))

@@ -213,6 +213,7 @@ impl ArchivedFiles {
         // A copy, so that the lists of the span go while pages come.
         let pages = self.lists(manifest, span, budget).await?.segment(entry.first).cloned();
         let pages = pages.ok_or(ObjectNotRead::Changed)?;
+        // The lists have the digest of their name, and may be of other objects all the same.
         if pages.pages.object_digest() != entry.digest || u64::from(pages.front) > entry.bytes {
             return Err(ObjectNotRead::Changed);
         }
@@ -222,6 +223,7 @@ impl ArchivedFiles {
         let behind_max = if searches { self.beside_max() } else { 0 };
         let behind = front.end..pages.pages.len().min(front.end + behind_max);
         let run_max = self.pages.run_pages_max();
+        // Only if none of them is here, or the read would bring some again.
         let is_absent = || file.absent(&behind.clone().collect(), run_max).1 == behind.len();
         let beside = || if is_absent() { behind.clone().collect() } else { Vec::new() };
         self.bring_with(&file, &front.collect(), beside, budget).await?;
@@ -243,6 +245,7 @@ impl ArchivedFiles {
         if span.pages.bytes > form.clamp(SPAN_LISTS_BYTES_MIN, SPAN_LISTS_BYTES_MAX) {
             return Err(ObjectNotRead::Changed);
         }
+        // The lock ends with the block: to bring the lists may take seconds.
         let cell = {
             let mut lists = lock(&self.lists);
             lists.cell(span)

@@ -68,6 +68,7 @@ impl<'p> Budget<'p> {
     pub(super) fn take(&self, (reads, pages): (usize, usize)) -> Result<(), ObjectNotRead> {
         let why =
             if self.request.is_some() { ObjectNotRead::Beyond } else { ObjectNotRead::TooMany };
+        // Nothing is given back on an error: it ends the call.
         take_from(&self.reads, reads).ok_or(why)?;
         take_from(&self.pages, pages).ok_or(why)?;
         self.request.map_or(Ok(()), |request| request.take((reads, pages)))?;

@@ -87,6 +87,7 @@ impl LoadedFilters {
             }
             filter => filter?,
         };
+        // Copied, because serving threads read the old map without a lock.
         let mut more = HashMap::clone(&loaded);
         more.insert(key, Arc::new(filter));
         self.loaded.store(Arc::new(more));

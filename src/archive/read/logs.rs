@@ -57,6 +57,7 @@ impl ArchivedFiles {
             without.extend(none);
             let mut rest = &some[..];
             while !rest.is_empty() {
+                // Of segments beyond the reads that are left, all reads would be in vain.
                 let count = (budget.reads_left() / SEGMENT_READS).clamp(1, SEGMENTS_MAX);
                 let (now, later) = rest.split_at(count.min(rest.len()));
                 let parts = now.iter().map(|entry| {
@@ -210,6 +211,7 @@ fn fitting_end(
     let reads_max = reads_max.saturating_sub(SEGMENT_READS).max(1);
     let found = segment.candidates(keys, heights.clone());
     let (mut reads, mut count, mut run) = (0, 0, 0..0);
+    // A damaged index excludes no height.
     for height in found.unwrap_or_else(|| heights.clone().collect()) {
         let (offset, len) = segment.extent(height)?;
         let pages = file.pages(offset..offset + len as u64);

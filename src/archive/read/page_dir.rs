@@ -63,6 +63,7 @@ impl PageDir {
         let _changing = lock(&self.changes);
         let opened =
             File::options().read(true).write(true).create(true).truncate(false).open(&path);
+        // Sparse: pages come in any order, and those that are absent take no disk.
         let opened = opened.and_then(|file| file.set_len(bytes).map(|()| file));
         let mut state = lock(&self.state);
         if !state.touch(&file_name) {
@@ -84,6 +85,7 @@ impl PageDir {
     /// Notes that an object has so many bytes more. Returns the files that were removed for it. Waits for the disk.
     pub(super) fn grow(&self, name: &ObjectName, bytes: u64) -> Vec<ObjectName> {
         let file_name = file_name(name);
+        // Not held over the removal, which waits for the disk.
         {
             let mut state = lock(&self.state);
             let Some(kept) = state.files.get_mut(file_name.as_str()) else { return Vec::new() };

@@ -290,6 +290,7 @@ impl PageFile {
     pub(super) fn keep(&self, pages: Range<usize>, bytes: &Bytes) -> u64 {
         let start = self.extent(&pages).start;
         let file = self.file.as_ref();
+        // Not synced: after a start each page is compared with its digest before its first use.
         if file.is_some_and(|file| file.write_all_at(bytes, start).is_ok()) {
             pages.for_each(|page| self.note_proven(page));
             return bytes.len() as u64;
@@ -331,6 +332,7 @@ impl PageFile {
         let mut found = Vec::new();
         for page in self.pages(bytes.clone()) {
             let extent = self.extent(&(page..page + 1));
+            // The lock goes back before the disk is read.
             let kept = lock(&self.unwritten).get(&page).cloned();
             let whole = match kept {
                 Some(kept) => kept.to_vec(),

@@ -343,6 +343,7 @@ impl PageSource {
         place: Option<&ReadPlace<'_>>,
     ) -> Result<Vec<u8>, ObjectNotRead> {
         let mut found = Vec::new();
+        // An error instead of an abort: the manifest says the length, and memory may be short.
         found.try_reserve_exact(bytes as usize).map_err(|_| ObjectNotRead::Failed)?;
         let mut at = 0;
         while at < bytes {

@@ -175,6 +175,7 @@ impl ArchiveReader {
                     self.manifests.say(Some(&why.to_string()));
                 }
             }
+            // With `prove` the answered heights change also as the tail is packed and evicted.
             let proves = self.trust == ArchiveTrust::Prove || self.known.load().is_none();
             sleep(if proves { PROVEN_EVERY } else { MANIFEST_EVERY }).await;
         }
@@ -314,7 +315,7 @@ fn hash_of(want: &Want) -> Option<[u8; 32]> {
     }
 }
 
-/// All that was borrowed.
+/// Puts together all that was borrowed.
 fn lent(
     borrowed: impl Iterator<Item = Result<Borrowed, ObjectNotRead>>,
     budget: &Budget<'_>,

@@ -68,6 +68,7 @@ impl Turns {
     fn give_back(&self) {
         HAS_TURN.set(false);
         *lock(&self.free) += 1;
+        // One waiter is enough for one turn, and each can take it.
         self.freed.notify_one();
     }
 

@@ -24,6 +24,7 @@ const NETWORK: [(u32, &str); 10] = [
 pub(super) fn check_file_system(dir: &Path) -> Result<(), Failed> {
     let file =
         |error: rustix::io::Errno| Failed::File { path: dir.to_owned(), error: error.into() };
+    // The field has 64 bits on most machines, and the magic number 32.
     let magic = u32::try_from(statfs(dir).map_err(file)?.f_type & 0xffff_ffff).unwrap_or_default();
     match network_name(magic) {
         Some(what) => Err(Failed::NetworkFileSystem { dir: dir.to_owned(), what }),

@@ -169,6 +169,7 @@ async fn push_group(
         let firsts = missing.iter().map(|file| file.header.first);
         unbroken(&manifest, firsts)?; // before anything is put that no manifest names
         let group = put_segments(writer.archive, &manifest, (&missing, at_once), done).await?;
+        // All of them were evicted meanwhile.
         if group.segments.is_empty() {
             return Ok(manifest);
         }

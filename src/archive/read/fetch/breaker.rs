@@ -68,6 +68,7 @@ impl StoreBreaker {
 
     /// Notes that the store answered, or did not. An answer to a read that began before does not close it.
     pub(super) fn note(&self, answered: bool) {
+        // Held to the end, so that of failures at once only one counts as the opening.
         let mut failures = lock(&self.failures);
         *failures = if answered { 0 } else { failures.saturating_add(1) };
         let is_closed = *self.state.borrow() == BreakerState::Closed;

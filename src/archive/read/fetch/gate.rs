@@ -103,6 +103,7 @@ impl ReadGate {
     fn units_of(&self, address: ClientAddress) -> Arc<Semaphore> {
         let mut addresses = lock(&self.addresses);
         if addresses.len() >= ADDRESSES_MAX {
+            // A read that has units, or waits for them, holds the semaphore.
             addresses.retain(|_, units| Arc::strong_count(units) > 1);
         }
         let new = || Arc::new(Semaphore::new(ADDRESS_UNITS_MAX));

@@ -102,6 +102,7 @@ impl ReadRate {
             return Ok(());
         };
         if addresses.len() >= ADDRESSES_MAX {
+            // An address with its whole share loses nothing with its entry.
             addresses.retain(|_, share| !share.is_whole(now));
         }
         let share = addresses.entry(address).or_insert_with(|| Share::new(self.rates, 0.5, now));

@@ -137,6 +137,7 @@ impl ArchiveReader {
         let Some(candidate) = candidate else { return Ok(None) };
         let segment = self.opened(&manifest, candidate.segment).await?;
         let above = self.opened(&manifest, candidate.above).await?;
+        // Most proofs need nothing below the segment, so that is read only if one fails without.
         let alone = self.prove(None, &segment, &above).await;
         if let (Err(Unproven::Rejected((UNPROVEN, _))), Some(below)) = (&alone, candidate.below) {
             let below = self.opened(&manifest, below).await?;
