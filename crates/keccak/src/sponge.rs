@@ -39,6 +39,7 @@ pub(crate) fn hash_by<const LANES: usize>(
     permute: impl Fn(&mut State<LANES>),
 ) -> Vec<B256> {
     let mut hashes = vec![B256::ZERO; messages.len()];
+    // With a lane for each message the order does not matter.
     let order = if messages.len() > LANES { longest_first(messages) } else { Vec::new() };
     let mut waiting = 0..messages.len();
     let mut next = || {
@@ -56,6 +57,7 @@ pub(crate) fn hash_by<const LANES: usize>(
         for (lane, slot) in lanes.iter_mut().enumerate() {
             if let Some(Work { index, rest: None }) = *slot {
                 hashes[index] = squeeze(lane, &state);
+                // The next message of the lane begins with a state of zeros.
                 state.0.iter_mut().for_each(|word| word[lane] = 0);
                 *slot = next();
             }
@@ -96,6 +98,7 @@ impl Work<'_> {
         let mut block = [0; RATE];
         block[..rest.len()].copy_from_slice(rest);
         block[rest.len()] = 0x01;
+        // One byte short of a block, both ends of the padding share a byte.
         block[RATE - 1] |= 0x80;
         mix(&block, lane, state);
         self.rest = None;
