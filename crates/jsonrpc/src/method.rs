@@ -1,7 +1,6 @@
 //! The methods that are served: their names, and what each expects of the server.
 
-/// Under which rules the node answers: decided by whether it has gone over to Helicon, for old
-/// blocks too.
+/// Rules by which a node answers: one set for all its blocks, of before the switch to Helicon too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rules {
     /// Rules of avalanchego v1.14: one accepted head, `totalDifficulty` is the number.

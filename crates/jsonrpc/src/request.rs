@@ -194,6 +194,7 @@ impl<'a> Message<'a> {
     /// Kind of the message.
     pub fn kind(&self) -> Kind {
         let named = inside(self.method).is_some_and(|name| !name.is_empty());
+        // To libevm a response has no parameters (json.go).
         let answers = self.params.is_none() && (self.answers || self.error);
         match (self.version, self.id) {
             (true, None) if named => Kind::Notification,

@@ -71,7 +71,7 @@ impl<'a> Arguments<'a> {
         self.take(decode).map(Some)
     }
 
-    /// After the last argument: there must be no more.
+    /// Checks that there are no more arguments.
     pub(crate) fn end(&self) -> Result<(), RpcError> {
         if self.peek().is_none() {
             return Ok(());

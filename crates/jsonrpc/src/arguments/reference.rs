@@ -84,6 +84,7 @@ pub(crate) fn block_reference(value: &[u8], rules: Rules) -> Decoded<Option<Bloc
 }
 
 fn object(value: &[u8], rules: Rules) -> Decoded<Option<BlockId>> {
+    // If any member is wrong, Go tries the object as a string, and reports that.
     let (number, hash) =
         number_and_hash(value, rules).ok_or_else(|| DecodeError::kind("object", "string"))?;
     match (number, hash) {

@@ -82,7 +82,7 @@ pub(crate) fn string(value: &[u8], into: &'static str) -> Decoded<String> {
     Ok(if value.starts_with(b"\"") { decode(value).into_owned() } else { String::new() })
 }
 
-/// Only whether it is such a string.
+/// Checks only whether it is such a string.
 pub(crate) fn check_string(value: &[u8], into: &'static str) -> Decoded<()> {
     match value.first() {
         Some(b'"' | b'n') => Ok(()),
@@ -104,7 +104,7 @@ fn list(
     }
 }
 
-/// Only whether it is a Go `[]string`.
+/// Checks only whether it is a Go `[]string`.
 pub(crate) fn check_strings(value: &[u8]) -> Decoded<()> {
     list(value, "[]string", |element| check_string(element, "string"))
 }
@@ -139,6 +139,7 @@ pub(crate) fn float(value: &[u8]) -> Decoded<f64> {
     }
     let text = String::from_utf8_lossy(value);
     match text.parse::<f64>() {
+        // Rust reads 1e999 as infinity, Go refuses it.
         Ok(number) if number.is_finite() => Ok(number),
         _ => Err(not_finite(value)),
     }
@@ -259,6 +260,7 @@ pub(crate) fn decoded_hex<const N: usize>(literal: &[u8], what: &str) -> Decoded
         return Err("empty hex string".into());
     }
     let digits = without_prefix(text.as_bytes()).ok_or(NO_PREFIX)?;
+    // Go's decoder finds a bad digit before an odd length.
     if !digits.iter().all(u8::is_ascii_hexdigit) {
         return Err(SYNTAX.into());
     }

@@ -185,7 +185,7 @@ impl<'a> SyntaxScanner<'a> {
         }
     }
 
-    /// After a value: closes what ends here. True when the outermost container did.
+    /// Closes what ends behind a value. True when the outermost container did.
     fn close(&mut self, open: &mut Nesting) -> Result<bool, Malformed> {
         while !open.is_empty() {
             match (self.peek(), open.is_object()) {

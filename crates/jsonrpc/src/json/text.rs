@@ -53,6 +53,7 @@ fn escape(text: &[u8]) -> (char, &[u8]) {
         b'r' => ('\r', after),
         b't' => ('\t', after),
         b'u' => unicode_escape(after),
+        // The scanner lets only a quote, a backslash and a slash come here.
         other => (char::from(*other), after),
     }
 }
@@ -66,6 +67,7 @@ fn unicode_escape(text: &[u8]) -> (char, &[u8]) {
             let code = 0x1_0000 + ((first - 0xd800) << 10) + (low - 0xdc00);
             (char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER), after)
         }
+        // After a lone surrogate the next escape stands for itself, as in Go.
         _ => (char::from_u32(first).unwrap_or(char::REPLACEMENT_CHARACTER), after),
     }
 }
@@ -82,6 +84,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, text: &str) {
     for character in text.chars() {
         match character {
             '"' | '\\' => out.extend([b'\\', character as u8]),
+            // Go has short forms of these two since 1.22.
             '\u{8}' => out.extend(b"\\b"),
             '\u{c}' => out.extend(b"\\f"),
             '\n' => out.extend(b"\\n"),
@@ -141,6 +144,7 @@ fn prints(character: char) -> bool {
 /// Appends an id as it came, with what Go escapes in raw JSON that it passes on.
 pub(crate) fn echo(out: &mut Vec<u8>, id: &[u8]) {
     let mut rest = id;
+    // U+2028 and U+2029 begin with 0xe2; in JavaScript they end a line, so Go escapes them.
     while let Some(at) = rest.iter().position(|byte| matches!(byte, b'<' | b'>' | b'&' | 0xe2)) {
         out.extend_from_slice(&rest[..at]);
         let (escaped, len): (&[u8], usize) = match &rest[at..] {

@@ -9,6 +9,7 @@ pub fn members(object: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     std::iter::from_fn(move || {
         let key = scanner.string().ok()?;
         scanner.take(b':');
+        // The depth was checked when the whole text was taken.
         let value = scanner.value(0).ok()?;
         scanner.take(b',');
         Some((key, value))

@@ -74,7 +74,7 @@ struct Taker<'a, 'b> {
 }
 
 impl Taker<'_, '_> {
-    /// Only of methods that take some.
+    /// Takes the arguments of a method that has some.
     fn take(&mut self, method: Method) -> Result<Asked, RpcError> {
         if let Some(query) = self.of_a_block(method)? {
             return Ok(Ok(query));
