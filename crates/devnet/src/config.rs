@@ -32,7 +32,7 @@ pub struct Config {
     pub execution: Duration,
     /// The release that it is of until its chain has gone over to Helicon; then it is v1.15.
     pub version: Version,
-    /// For how long it answers nothing when its chain goes over to Helicon. A node with open
+    /// Time for which it answers nothing when its chain goes over to Helicon. A node with open
     /// WebSockets takes 15 seconds.
     pub switch_hold: Duration,
     /// Requests beyond it get status 429.

@@ -125,7 +125,7 @@ impl Devnet {
         self.node.settled()
     }
 
-    /// By which rules it answers.
+    /// Rules by which it answers.
     pub fn rules(&self) -> Rules {
         self.node.rules()
     }

@@ -66,14 +66,14 @@ fn without_last(list: &[u8]) -> Option<Vec<u8>> {
     Some([kept.strip_suffix(b",").unwrap_or(kept), b"]"].concat())
 }
 
-/// With a space behind the first brace.
+/// Adds a space behind the first brace.
 fn with_space(result: &[u8]) -> Option<Vec<u8>> {
     let brace = result.iter().position(|byte| *byte == b'{')?;
     let (head, tail) = result.split_at_checked(brace + 1)?;
     Some([head, b" ", tail].concat())
 }
 
-/// With the first two members of the first object in each other's place. Both are strings.
+/// Swaps the first two members of the first object. Both are strings.
 fn swapped(result: &[u8]) -> Option<Vec<u8>> {
     let start = result.iter().position(|byte| *byte == b'{')? + 1;
     let comma = |from: usize| Some(from + result.get(from..)?.iter().position(|b| *b == b',')?);

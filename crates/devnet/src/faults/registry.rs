@@ -73,7 +73,7 @@ impl Faults {
         read(&self.0.active).is_empty()
     }
 
-    /// For whoever waits for a change.
+    /// Returns a count of changes, to wait for the next one.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.0.changes.subscribe()
     }

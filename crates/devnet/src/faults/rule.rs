@@ -12,7 +12,7 @@ pub struct Rule {
     heights: Option<RangeInclusive<u64>>,
     method: Option<String>,
     pub(super) times: Option<u64>,
-    /// In how many of a thousand cases.
+    /// Cases of a thousand in which it applies.
     pub(super) share: u16,
 }
 
@@ -48,50 +48,50 @@ impl From<Fault> for Rule {
 }
 
 impl Fault {
-    /// For requests about these heights only.
+    /// Lets it apply to requests about these heights only.
     pub fn at(self, heights: impl Into<Heights>) -> Rule {
         Rule::from(self).at(heights)
     }
 
-    /// For requests of this method only.
+    /// Lets it apply to requests of this method only.
     pub fn on(self, method: &str) -> Rule {
         Rule::from(self).on(method)
     }
 
-    /// For the next so many requests that it applies to.
+    /// Lets it apply so many times.
     pub fn times(self, times: u64) -> Rule {
         Rule::from(self).times(times)
     }
 
-    /// For so many of a thousand requests that it applies to.
+    /// Lets it apply to so many of a thousand of its requests.
     pub fn share(self, thousandths: u16) -> Rule {
         Rule::from(self).share(thousandths)
     }
 }
 
 impl Rule {
-    /// For requests about these heights only.
+    /// Lets it apply to requests about these heights only.
     #[must_use]
     pub fn at(mut self, heights: impl Into<Heights>) -> Self {
         self.heights = Some(heights.into().0);
         self
     }
 
-    /// For requests of this method only.
+    /// Lets it apply to requests of this method only.
     #[must_use]
     pub fn on(mut self, method: &str) -> Self {
         self.method = Some(method.to_owned());
         self
     }
 
-    /// For the next so many requests that it applies to.
+    /// Lets it apply so many times.
     #[must_use]
     pub fn times(mut self, times: u64) -> Self {
         self.times = Some(times);
         self
     }
 
-    /// For so many of a thousand requests that it applies to: which ones looks random, and is the
+    /// Lets it apply to so many of a thousand of its requests: which ones looks random, and is the
     /// same in every run that asks in the same order.
     #[must_use]
     pub fn share(mut self, thousandths: u16) -> Self {

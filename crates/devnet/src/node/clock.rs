@@ -39,6 +39,7 @@ impl Node {
         let Some(tick) = tick(asked) else { return std::future::pending().await };
         let rate = asked.min(Config::RATE_MAX);
         let mut ticks = interval(tick);
+        // A missed tick costs nothing: what is due follows from the time that has passed.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         ticks.tick().await; // the first is at once
         let (start, mut passed) = (Instant::now(), 0);

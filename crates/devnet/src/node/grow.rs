@@ -57,6 +57,7 @@ impl Node {
         let height = block.number();
         {
             let mut state = write(&self.state);
+            // Blocks that were delayed may come out of order.
             state.accepted = state.accepted.max(height);
         }
         let asynchronous = block.header().settles().is_some();
@@ -165,6 +166,7 @@ impl Node {
             config.branches.retain(|branch| branch.height < height);
             config.branches.push(Branch { height, seed });
         });
+        // Held until the new blocks are there, so that no client sees a shorter chain.
         let mut state = write(&self.state);
         let from = height.min(next);
         state.shelf.truncate(from);

@@ -86,7 +86,7 @@ impl Node {
         }
     }
 
-    /// By which rules it answers.
+    /// Rules by which it answers.
     pub(crate) fn rules(&self) -> Rules {
         read(&self.state).rules
     }
@@ -171,6 +171,7 @@ impl Node {
 
     /// Waits until a height is executed, but not for ever.
     pub(crate) async fn until_executed(&self, height: u64, limit: Duration) -> bool {
+        // Before Helicon a block is executed before it is accepted.
         if self.rules() == Rules::BeforeHelicon {
             return true;
         }

@@ -22,7 +22,7 @@ pub(crate) struct Prices {
     pub(crate) tip: u128,
 }
 
-/// By which blocks a node suggests a tip, and between which bounds.
+/// Blocks by which a node suggests a tip, and the tip's bounds.
 struct Tips {
     blocks: u64,
     seconds: u64,

@@ -82,6 +82,7 @@ fn refuse(request: &Request<Incoming>) -> Option<Answer> {
     }
     let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     let no_body = length.unwrap_or(0) == 0 && !headers.contains_key("transfer-encoding");
+    // libevm answers health checks of load balancers so.
     if method == Method::GET && no_body && request.uri().query().is_none() {
         return Some(with_headers(ReplyBody::new(Bytes::new(), true), &[]));
     }
@@ -89,6 +90,7 @@ fn refuse(request: &Request<Incoming>) -> Option<Answer> {
         let message = format!("content length too large ({length}>{BODY_BYTES_MAX})\n");
         return Some(text(StatusCode::PAYLOAD_TOO_LARGE, message));
     }
+    // libevm lets OPTIONS pass with any type.
     if method != Method::OPTIONS && !has_json(headers) {
         let message = "invalid content type, only application/json is supported\n";
         return Some(text(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));

@@ -195,6 +195,7 @@ fn refuse_batch(messages: &[Message<'_>]) -> Option<Reply> {
     let call = messages.iter().find(|message| message.kind() == Kind::Call);
     let id = call.map_or(&b"null"[..], Message::id);
     let mut reply = Reply::error(id, &RpcError::BATCH_TOO_LARGE);
+    // libevm answers with a batch of one.
     reply.body.insert(0, b'[');
     reply.body.push(b']');
     Some(reply)

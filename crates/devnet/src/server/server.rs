@@ -18,7 +18,7 @@ use crate::faults::Fault;
 
 /// Time for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// Between attempts to accept or to listen again.
+/// Time between attempts to accept or to listen again.
 const RETRY: Duration = Duration::from_millis(20);
 
 /// Serves until it is to end: then all connections end with it.
@@ -42,6 +42,7 @@ async fn phase(
 ) -> Option<TcpListener> {
     let mut changes = shared.node.faults.changes();
     let Some(listener) = listener else {
+        // Only to count the use: `refuses` looks without.
         shared.node.faults.strikes(&Fault::Refuse, &[]);
         shared.node.faults.until_cleared(&Fault::Refuse).await;
         return listen_again(address).await;

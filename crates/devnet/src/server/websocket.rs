@@ -60,6 +60,7 @@ pub(crate) async fn upgrade(shared: Arc<Shared>, mut request: Request<Incoming>)
         return text(StatusCode::SERVICE_UNAVAILABLE, "too many connections\n");
     }
     let upgraded = hyper::upgrade::on(&mut request);
+    // The connection is handed over only once the answer below is sent.
     tokio::spawn(async move {
         if let Ok(upgraded) = upgraded.await {
             run(upgraded, &shared).await;
@@ -87,6 +88,7 @@ fn refusal(request: &Request<Incoming>) -> Answer {
     } else {
         text(StatusCode::BAD_REQUEST, "Bad Request\n")
     };
+    // gorilla's upgrader says it with each refusal.
     answer.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
     answer
 }
@@ -135,7 +137,7 @@ async fn run(upgraded: Upgraded, shared: &Arc<Shared>) {
     }
 }
 
-/// Until nobody listens any more.
+/// Waits until nobody listens any more.
 async fn refused(shared: &Shared) {
     let mut changes = shared.node.faults.changes();
     while !shared.refuses() && changes.changed().await.is_ok() {}
@@ -172,6 +174,7 @@ impl Socket<'_> {
         let mut changes = self.shared.node.faults.changes();
         let mut pings = interval(PING);
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The first tick would come at once.
         pings.reset();
         loop {
             if self.shared.node.faults.strikes(&Fault::SilentWebSocket, &[]) {
@@ -216,6 +219,7 @@ impl Socket<'_> {
         let given = self.subscriptions.calls(&request, &text);
         if given.is_empty() {
             let rpc = self.shared.rpc.clone();
+            // Parsed again there: what was parsed borrows from the text, which moves.
             self.calls.spawn(async move { rpc.body(&parse(&text), &[]).await.body });
             return true;
         }

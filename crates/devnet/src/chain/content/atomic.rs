@@ -19,6 +19,7 @@ const INPUTS_MAX: u64 = 3;
 
 /// Extra data with one or two atomic transactions, and the gas that they cost.
 pub(crate) fn batch(random: &mut Random) -> (Vec<u8>, u64) {
+    // The codec's version is 0.
     let mut data = Writer(vec![0, 0]);
     let count = 1 + random.below(2);
     data.u32(count as u32);

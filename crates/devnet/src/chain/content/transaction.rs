@@ -20,7 +20,7 @@ pub(crate) struct Transaction {
     /// `None` creates a contract.
     pub(crate) to: Option<Address>,
     pub(crate) value: u128,
-    /// In the bytes of the body.
+    /// Place in the bytes of the body.
     pub(crate) input: Span,
     pub(crate) gas: u64,
     /// The price of types 0 and 1, the cap of type 2.

@@ -47,7 +47,7 @@ pub(crate) struct World {
     /// Contracts as emitters of logs.
     contracts: Vec<Entry>,
     numbers: Vec<Entry>,
-    /// By the number of topics.
+    /// Events by the number of their topics.
     events: [Vec<Event>; 5],
 }
 

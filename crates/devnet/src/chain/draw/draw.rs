@@ -131,7 +131,7 @@ impl Draw<'_> {
         }
     }
 
-    /// Up to a thousand AVAX, mostly less; calls mostly send none.
+    /// Value: up to a thousand AVAX, mostly less; calls mostly send none.
     fn value(&mut self, outline: &Outline) -> u128 {
         if outline.action != Action::Transfer && self.random.chance(900) {
             return 0;

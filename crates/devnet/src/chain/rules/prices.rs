@@ -22,7 +22,7 @@ const TARGET_EXPONENT_MAX: u64 = 1_024_950_627;
 /// Gas of the largest blocks of a profile, roughly, by transaction and by log.
 const TRANSACTION_GAS: u64 = 200_000;
 const LOG_GAS: u64 = 2_000;
-/// Between blocks of a chain whose target is that of [`TARGET`]; faster ones need more.
+/// Time between blocks of a chain whose target is that of [`TARGET`]; faster ones need more.
 const INTERVAL_MS: u64 = 2_000;
 /// Prices are e to the power of so many thousandths: from 60 million wei on, and up to 16 times
 /// that. They drift with each 4,096 heights, and jitter from block to block.
@@ -85,6 +85,7 @@ impl Prices {
     /// The gas clock at the end of a block as headers tell of it: seconds, and a part of one.
     pub(crate) fn settled_time(&self, height: u64) -> (u64, u64) {
         let ms = self.schedule.executed_ms(height);
+        // Gas comes at twice the target (ACP-176).
         let rate = 2 * self.target_after(height);
         (ms / 1_000, u64::try_from(u128::from(ms % 1_000) * u128::from(rate) / 1_000).unwrap_or(0))
     }
@@ -103,6 +104,7 @@ impl Prices {
     /// The base fee that follows a synchronous block at a time.
     pub(crate) fn after(&self, height: u64, time_ms: u64) -> u64 {
         let idle_ms = time_ms.saturating_sub(self.schedule.time_ms(height));
+        // While nothing is executed, the excess sinks by the target (ACP-176).
         let sunk = idle_ms.saturating_mul(self.target / 1_000);
         gas_price(self.excess(height).saturating_sub(sunk), self.target)
     }
