@@ -249,6 +249,7 @@ impl HeightFetcher {
             begun = follows.then(|| self.prover.begin(block.clone(), checks));
         };
         let texts = self.ask(lease, need, named, came).await;
+        // Before the proof: our own CPU time says nothing of the upstream.
         lease.answered();
         let texts = texts.map_err(|failed| (failed, Payload::default()))?;
         let assembled = match begun {
@@ -367,6 +368,7 @@ impl HeightFetcher {
                     return true;
                 }
             }
+            // With few upstreams all others may deny the block, and be fewer than the quorum.
             if denied.len() >= self.agree.min(self.pool.upstreams.len() - 1) {
                 let upstream = &self.pool.upstreams[fetched.from];
                 let why = format!("{} others have another block", denied.len());

@@ -26,7 +26,7 @@ const THROTTLED_MAX: u32 = 8;
 /// A block and its receipts, as they came.
 pub(crate) type Payload = (Bytes, Bytes);
 
-/// Asked for at the same time: what is soonest there.
+/// Requests block and receipts at the same time: the quickest way.
 pub(crate) async fn two_calls(
     upstream: &Upstream,
     named: BlockName,
@@ -47,7 +47,7 @@ pub(crate) async fn two_calls(
     with_receipts(upstream, block?, receipts).await
 }
 
-/// Asked for in one request: what costs both sides least.
+/// Requests both in one batch: the cheapest way for both sides.
 pub(crate) async fn one_batch(
     upstream: &Upstream,
     named: BlockName,

@@ -23,9 +23,9 @@ pub(crate) struct Prover {
     pub(crate) busy: Arc<StageTimes>,
     /// Proving is computation: no more at a time than there are cores for it.
     pub(crate) turns: Arc<Semaphore>,
-    /// The most for the senders of one height.
+    /// Most threads for the senders of one height.
     threads: usize,
-    /// In which codings large parts are kept besides.
+    /// Codings in which large parts are kept besides.
     compress: &'static [Coding],
 }
 
@@ -40,6 +40,7 @@ impl Prover {
         (block, receipts): Payload,
         checks: Checks,
     ) -> Result<Assembled, FetchError> {
+        // Nobody closes it, so that there is a turn each time.
         let _turn = self.turns.acquire().await.ok();
         let prover = self.clone();
         spawn_blocking(move || prover.run(&block, &checks, || Ok(receipts))).await?

@@ -25,6 +25,7 @@ use crate::upstream::{HeadListener, Upstream, UpstreamMonitor, UpstreamPool};
 
 /// Time that `neve repair` waits for an upstream.
 const ADMISSION_TIMEOUT: Duration = Duration::from_secs(30);
+/// Wait between two sessions: the first, and the longest.
 const SESSION_FIRST: Duration = Duration::from_millis(250);
 const SESSION_MAX: Duration = Duration::from_secs(15);
 /// Limits of Avalanche's public API for one address: some 25 requests a second, and three

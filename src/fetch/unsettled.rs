@@ -29,6 +29,7 @@ pub(crate) async fn rebuild(
 ) -> Rebuilt {
     let mut givers = Vec::new();
     let Some(last) = last else { return (Settlement::new(BYTES_MAX), givers) };
+    // Only receipts are needed here, and no sender proves those.
     let checks = Checks { senders: false, ..checks };
     let header = height(reader, source, last, purpose, checks).await.0.header;
     let mut window = Settlement::resume(&CheckedHeader::of(&header), BYTES_MAX);

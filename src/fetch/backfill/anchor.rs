@@ -25,6 +25,7 @@ use crate::client::Backoff;
 use crate::config::Anchor;
 use crate::fetch::{Follower, HeightFetcher, unsettled};
 
+/// Wait after an attempt that failed: the first, and the longest.
 const AGAIN_FIRST: Duration = Duration::from_secs(1);
 const AGAIN_MAX: Duration = Duration::from_mins(1);
 /// Records that wait for the writer.

@@ -112,6 +112,7 @@ async fn take_all(
         let transfer = ArchiveTransfer { follower, source, archive, manifest, entry };
         (entry, transfer.run().await)
     };
+    // In order, as each must join the one above it.
     let mut taken = std::pin::pin!(stream::iter(wanted).map(taking).buffered(AHEAD));
     while let Some((entry, outcome)) = taken.next().await {
         let wrong = match outcome {
@@ -138,6 +139,7 @@ async fn take_all(
         };
         archive.refuse(&entry, &wrong.to_string());
         keep_evidence(follower, &archive.url, entry.first, &wrong);
+        // Segments below cannot join before these heights are here.
         return Ok(BackfillStep::Ask { from: entry.first });
     }
     Ok(BackfillStep::Again)
@@ -208,6 +210,7 @@ pub(super) async fn received(
     let expected = (identity_of(manifest), base, manifest.range);
     let written = tokio::task::spawn_blocking(move || {
         let Some(mut incoming) = history.receive_packed(base)? else { return Ok(None) };
+        // The object comes whole: what an earlier try left is of no use.
         incoming.restart()?;
         let is_whole = incoming.write(&bytes)? && incoming.is_whole();
         let page = incoming.page().filter(|_| is_whole).cloned();

@@ -16,6 +16,7 @@ use crate::upstream::{FetchNeed, Priority, Upstream};
 
 /// Headers in a batch: some 2 KB each.
 const HEADERS_A_BATCH: u64 = 100;
+/// Time for which an upstream is not asked after it failed: the first, and the longest.
 const AGAIN_FIRST: Duration = Duration::from_millis(50);
 const AGAIN_MAX: Duration = Duration::from_secs(10);
 

@@ -77,6 +77,7 @@ impl<'f> BackfillInterval<'f> {
             }
             Err(why) => return Err(why),
         }
+        // Before readers see them: headers above prove the last receipts.
         self.settle_above(&mut window)?;
         let built = history.finish().await??;
         let heights = self.follower.ingest.prepend(built).await??;
@@ -131,6 +132,7 @@ impl<'f> BackfillInterval<'f> {
     ) -> AbortOnDropHandle<(Fetched, IngestReservation)> {
         let (source, checks) = (self.source.clone(), self.checks);
         let budget = self.follower.budget.clone();
+        // A task, as in a session: unpolled, it would keep its permit while a record is written.
         AbortOnDropHandle::new(tokio::spawn(async move {
             let need = FetchNeed { hash: Some(hash), ..FetchNeed::new(height, Priority::Backfill) };
             let fetched = source.fetch_needed(need, checks).await;

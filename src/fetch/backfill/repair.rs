@@ -28,6 +28,7 @@ use crate::upstream::{FetchNeed, Priority};
 
 /// Interval of the search for damaged records.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Wait after a repair that failed: the first, and the longest.
 const AGAIN_FIRST: Duration = Duration::from_secs(1);
 const AGAIN_MAX: Duration = Duration::from_mins(5);
 /// Damaged heights that are in flight at a time.
@@ -68,6 +69,7 @@ pub(crate) async fn segment(
     base: u64,
 ) -> Result<(), BackfillError> {
     let Some(repair) = follower.ingest.repair(base).await?? else { return Ok(()) };
+    // It reads records that were not read yet, which waits for the disk.
     let (repair, damaged) = spawn_blocking(move || {
         let damaged = repair.damaged();
         (repair, damaged)

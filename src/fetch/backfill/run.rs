@@ -19,7 +19,9 @@ use crate::mirror::MirrorSource;
 
 /// Time between two checks for work.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Time between them for a new mirror, which serves nothing yet.
 const LOOK_SOON: Duration = Duration::from_millis(20);
+/// Wait after heights that failed: the first, and the longest.
 const AGAIN_FIRST: Duration = Duration::from_secs(1);
 const AGAIN_MAX: Duration = Duration::from_mins(1);
 

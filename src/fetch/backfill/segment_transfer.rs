@@ -24,6 +24,7 @@ use crate::upstream::Priority;
 
 /// Files that are taken before the list is read again.
 const FILES_MAX: usize = 1024;
+/// Wait after an attempt that failed: the first, and the longest.
 const AGAIN_FIRST: Duration = Duration::from_millis(100);
 const AGAIN_MAX: Duration = Duration::from_secs(5);
 /// Attempts at a segment's file, each from where the one before ended.
@@ -374,7 +375,7 @@ impl SegmentTransfer<'_> {
                 Err(why) => break Some(why),
             }
         };
-        drop(out);
+        drop(out); // the writing thread ends once no sender is left
         let Some(incoming) = writing.await?? else {
             self.forget().await?;
             return Err(TransferError::MirrorSource(SourceError::Malformed(NO_SEGMENT.into())));

@@ -21,7 +21,7 @@ pub(crate) struct SegmentError {
     pub(crate) reason: &'static str,
     pub(crate) height: Option<u64>,
     detail: String,
-    /// For people: the block and the receipts that are wrong, or the bytes that are damaged.
+    /// Texts for people: the block and the receipts that are wrong, or the bytes that are damaged.
     pub(crate) texts: Option<(Bytes, Bytes)>,
 }
 

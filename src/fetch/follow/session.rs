@@ -93,6 +93,7 @@ impl<'f> Session<'f> {
         self.checks.chain_id = identity.chain_id;
         self.follower.ingest.bind(identity, sight.rules()).await??;
         self.follower.serving.relayed.ask_again();
+        // Records of the session before may still be in the queue.
         self.last = self.follower.ingest.barrier().await?;
         self.agree(sight.head).await?;
         let next = self.resume(sight.head).await?;
@@ -104,6 +105,7 @@ impl<'f> Session<'f> {
     async fn agree(&mut self, upstream_head: u64) -> Result<(), SessionEnd> {
         let proven = self.follower.serving.proven_height();
         let mut from = None;
+        // Nothing above the upstreams' head can be compared yet.
         let mut next = self.last.map(|(head, _)| head.min(upstream_head));
         while let Some((height, ours)) = next.and_then(|height| self.stored_hash(height)) {
             let settled = proven.is_none_or(|proven| height <= proven);
@@ -158,6 +160,7 @@ impl<'f> Session<'f> {
             (None, StartAt::BeforeHead(back)) => head.saturating_sub(back),
         };
         let reader = &self.follower.serving.reader;
+        // The window is not fetched for heights that no upstream has yet.
         let before = next.checked_sub(1).filter(|before| *before <= head);
         let rebuilt =
             unsettled::rebuild(reader, &self.source, before, Priority::CatchUp, self.checks);
@@ -281,6 +284,7 @@ impl<'f> Session<'f> {
         let purpose = if newest { Priority::Follow } else { Priority::CatchUp };
         let (source, checks) = (self.source.clone(), Checks { senders, ..self.checks });
         let budget = self.follower.budget.clone();
+        // A task: a future that is not polled would keep its permit while the session appends.
         AbortOnDropHandle::new(tokio::spawn(async move {
             let fetched = source.fetch(height, purpose, checks).await;
             budget.fit(&mut room, fetched.assembled.record.encoded_len());
@@ -349,6 +353,7 @@ impl<'f> Session<'f> {
             && from <= through
         {
             self.distrust = Some(height);
+            // Before the withdrawal, as published texts are read from the store.
             self.blame(*from..=*through, disproof);
             self.follower.ingest.withdraw(*from).await??;
         }
@@ -378,6 +383,7 @@ impl<'f> Session<'f> {
     /// yet.
     async fn release(&mut self) -> Result<(), SessionEnd> {
         let settled = self.window.settled();
+        // What is settled cannot be disproved, so that nobody is blamed for it.
         while self
             .givers
             .pop_front_if(|(height, _)| settled.is_some_and(|s| *height <= s))

@@ -14,6 +14,7 @@ use crate::upstream::{Announced, Upstream, UpstreamPool};
 
 /// Time between two checks for a session.
 const NOT_BEGUN: Duration = Duration::from_millis(10);
+/// Wait after a stream that ended: the first, and the longest.
 const AGAIN_FIRST: Duration = Duration::from_millis(100);
 const AGAIN_MAX: Duration = Duration::from_secs(5);
 /// A peer without what a mirror needs may get it with its next release.
@@ -80,6 +81,7 @@ impl StreamFollower {
                     next += 1;
                     counter!("neve_mirror_received_records_total").increment(1);
                     self.peer.feed.put(height, (block, receipts), self.stored()).await;
+                    // After the buffer has the record: the task for this head takes it there.
                     self.newest.send_modify(|newest| newest.height = Some(height));
                 }
                 Frame::Record { height, .. } => {
@@ -108,6 +110,7 @@ impl StreamFollower {
             let mut state = self.upstream.state();
             state.head = state.head.min(from.saturating_sub(1));
         }
+        // Last: it wakes the session, which reads the other values.
         self.pool.withdrawn(from);
     }
 }
