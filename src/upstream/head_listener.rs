@@ -23,6 +23,7 @@ use crate::shared::Status;
 
 /// A head's frame has a few KiB.
 const FRAME_BYTES_MAX: usize = 1 << 20;
+/// Wait between two connections: the first, and the longest.
 const RECONNECT_FIRST: Duration = Duration::from_secs(1);
 const RECONNECT_MAX: Duration = Duration::from_mins(1);
 
@@ -164,6 +165,7 @@ impl HeadListener {
                     if heard.elapsed() >= limit {
                         return Err(Ended::Silent(limit));
                     }
+                    // An upstream that reads nothing would hold up this task for ever.
                     let sent = timeout(ping_every, socket.send(Message::Ping(Vec::new().into())));
                     sent.await.map_err(|_| Ended::Silent(ping_every))??;
                 }
@@ -173,6 +175,7 @@ impl HeadListener {
 
     fn take(&self, message: Message, backoff: &mut Backoff, live: &mut Live) -> Result<(), Ended> {
         let Message::Text(text) = message else {
+            // Pings and pongs only show that the upstream lives.
             return if message.is_close() { Err(Ended::Closed) } else { Ok(()) };
         };
         self.status.heard();

@@ -158,6 +158,7 @@ impl RateLimiter {
         let since = now.saturating_duration_since(self.at).as_secs_f64();
         self.at = now;
         let Some(a_second) = self.rate.get() else { return Duration::ZERO };
+        // Rates may be below one: then one request is saved up.
         self.left = since.mul_add(a_second, self.left).min(a_second.max(1.0));
         Duration::from_secs_f64(((1.0 - self.left) / a_second).max(0.0))
     }

@@ -21,11 +21,12 @@ use crate::client::{Backoff, CallError};
 use crate::config::settings::FetchConfig;
 use crate::shared::{Phase, Serving, Status};
 
+/// Wait before an upstream that failed is checked again: the first, and the longest.
 const FIRST: Duration = Duration::from_millis(250);
 const MAX: Duration = Duration::from_secs(15);
-/// At most so often a head far above all others makes its upstream be asked for its header.
+/// Shortest time between two requests for the header of a head that is far above all others.
 const FAR_HEAD_INTERVAL: Duration = Duration::from_secs(1);
-/// With a WebSocket the head is asked for so much more seldom.
+/// Polls of which one takes place beside a WebSocket; the others are left out.
 const POLLS_SKIPPED: u32 = 10;
 
 /// Reason why an upstream is not asked.
@@ -136,6 +137,7 @@ impl UpstreamMonitor {
             _ if again => info!(upstream, error = %out, retry_in, "upstream still failing"),
             _ => warn!(upstream, error = %out, retry_in, "upstream failed"),
         }
+        // While another upstream is asked, nothing is wrong with following.
         if self.pool.admitted().is_empty() {
             status.set_upstream_error(out.phase(), text);
         }
@@ -153,6 +155,7 @@ impl UpstreamMonitor {
         let identity = self.identify().await?;
         let head = self.upstream.client.head().await?;
         let form = self.upstream.client.proven_header(head).await?;
+        // The four requests so far: chain id, genesis block, head and header.
         self.upstream.charge(4);
         // A near head is proven when its block comes. A far one would be requested, and lag would
         // count from it.
@@ -219,7 +222,7 @@ impl UpstreamMonitor {
         Ok(found)
     }
 
-    /// By which rules it answers, as a header shows.
+    /// Rules by which it answers, as a header shows.
     fn rules_by(&self, form: Option<TotalDifficulty>) -> Rules {
         let current = self.serving.rules();
         form.map_or(current, |form| rules_of(form, current))

@@ -225,6 +225,7 @@ impl UpstreamPool {
         let (mut best, mut later): (Option<(Rank, usize)>, _) = (None, None);
         for (place, upstream) in self.upstreams.iter().enumerate() {
             let mut state = upstream.state();
+            // Answers by rules that the others have left would be rejected.
             let old = helicon && state.rules == Rules::BeforeHelicon;
             if !state.admitted || old || state.head < need.height {
                 continue;
@@ -260,6 +261,7 @@ impl UpstreamPool {
             state.in_flight += 1;
             state.following += usize::from(purpose == Priority::Follow);
         }
+        // After the block above: `charge` takes the lock, too.
         upstream.charge(upstream.requests_a_height());
         FetchPermit { pool: Arc::clone(self), place, upstream, purpose, at: now }
     }
@@ -304,6 +306,7 @@ impl Drop for FetchPermit {
         let mut state = self.upstream.state();
         state.in_flight = state.in_flight.saturating_sub(1);
         state.following -= usize::from(self.purpose == Priority::Follow);
+        // Before the wake-up, after which the pool takes this lock.
         drop(state);
         self.pool.wake.notify_one();
     }

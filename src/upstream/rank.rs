@@ -32,7 +32,7 @@ impl Rank {
         }
     }
 
-    /// A doubted one is asked only if there is no other; a busy one only waits.
+    /// A penalized one is asked only if there is no other; a busy one only waits.
     pub(super) fn before(&self, other: &Self) -> bool {
         let key = |rank: &Self| (rank.penalized, !rank.free);
         key(self) < key(other) || (key(self) == key(other) && self.wait < other.wait)

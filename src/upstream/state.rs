@@ -355,12 +355,12 @@ impl State {
         self.penalized.is_some_and(|(until, _)| until > now)
     }
 
-    /// Until when it is left alone.
+    /// Time until which it is left alone.
     pub(crate) fn resting(&self, now: Instant) -> Option<Instant> {
         self.pause.until(now)
     }
 
-    /// Until when it is not asked for `height`, which it lacks.
+    /// Time until which it is not asked for `height`, which it lacks.
     pub(crate) fn lacking(&self, height: u64, now: Instant) -> Option<Instant> {
         let (below, until) = self.lacks?;
         (height < below && until > now).then_some(until)
