@@ -14,7 +14,7 @@ use crate::shared::Serving;
 /// A block is new for longer than this.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Does so for ever; of the newest blocks so many bytes.
+/// Locks the newest blocks, so many bytes of them, and goes on with newer ones for ever.
 pub(crate) async fn run(serving: Arc<Serving>, bytes: u64) {
     keep_program(bytes);
     let mut newest = LockedTail::new(bytes);

@@ -145,6 +145,7 @@ impl Packer {
     /// Works on a thread of the packer's own. Gives the work back if there can be none.
     fn start<W: FnOnce() -> Packed + Send + 'static>(&mut self, work: W) -> Result<(), W> {
         let (done, under_way) = oneshot::channel();
+        // Sent once the thread runs: a closure that `spawn` refuses is dropped, with what it owns.
         let (give, take) = mpsc::channel::<W>();
         let started = thread::Builder::new().name("packer".to_owned()).spawn(move || {
             lower_priority();

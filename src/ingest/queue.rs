@@ -56,6 +56,7 @@ impl Ingest {
         rules: Rules,
         room: IngestReservation,
     ) -> Result<(), Stopped> {
+        // Before the send: the writer may take the record, and subtract, at once.
         self.queued.fetch_add(record.encoded_len(), Ordering::Relaxed);
         self.send(QueuedWork::Append(Box::new(record), rules, room)).await
     }

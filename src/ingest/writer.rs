@@ -136,6 +136,7 @@ impl Loop {
 
     fn next_pause(&self) -> Duration {
         if self.is_losing {
+            // Each lost file takes a turn of the loop, so that records come in between.
             return Duration::ZERO;
         }
         // While a sync runs, the next one waits for its end and not for the clock.
@@ -173,6 +174,7 @@ impl Loop {
                 let failed = withdrawn.as_ref().err().map(ToString::to_string);
                 let _ = done.send(withdrawn);
                 if let Some(error) = failed {
+                    // Readers see them no longer, and no segment begins before they are gone.
                     warn!(error, "withdrawn heights still on disk");
                 }
             }
@@ -273,6 +275,7 @@ impl Loop {
             counter!("neve_blocks_withdrawn_total").increment(count);
         }
         let withdrawn = self.setup.writer.withdraw(from);
+        // Also after an error: readers have the new view by then.
         self.setup.serving.head_moved();
         withdrawn
     }
@@ -295,6 +298,7 @@ impl Loop {
                 histogram!("neve_store_fsync_duration_seconds").record(begun.elapsed());
                 synced
             }));
+            // Records that come while the sync runs begin a new interval.
             self.dirty_since = None;
         }
         let segments = self.setup.serving.reader.usage().segments;
@@ -373,6 +377,7 @@ impl Loop {
     fn evict_unless(&mut self, hold: Option<Hold>) -> Result<Evicted, Error> {
         self.evicted_at = Instant::now();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        // A clock before 1970 makes no block too old.
         let now = now.map_or(0, |since| since.as_secs());
         let (writer, retention) = (&mut self.setup.writer, &self.setup.retention);
         let evicted = writer.evict_unless_held(retention, hold.as_ref(), now)?;
