@@ -4,11 +4,11 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// After the first time.
+/// Time for which a segment is left alone: the first time, and the longest.
 const FIRST: Duration = Duration::from_mins(1);
 const MAX: Duration = Duration::from_hours(1);
 
-/// By base height: until when it is left alone, and how long that was.
+/// Time until which a segment is left alone, and for how long, by its base height.
 #[derive(Debug, Default)]
 pub(crate) struct RejectedSegments(HashMap<u64, (Instant, Duration)>);
 

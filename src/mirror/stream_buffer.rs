@@ -146,6 +146,7 @@ impl StreamBuffer {
                 let mut state = self.state();
                 if !state.live || height < state.next {
                     let texts = state.remove(height);
+                    // `change` takes the lock, too.
                     drop(state);
                     if texts.is_some() {
                         self.change(|_| {}); // there is room

@@ -137,8 +137,11 @@ pub(crate) enum Malformed {
     Form(u8, usize),
 }
 
+/// Kind of a frame, and length of its payload.
 const HEAD_LEN: usize = 5;
+/// CRC-32 of all before it.
 const CRC_LEN: usize = 4;
+/// Kinds of frames.
 const RECORD: u8 = 1;
 const WITHDRAWN: u8 = 2;
 const IDLE: u8 = 3;
@@ -167,6 +170,7 @@ impl Frame {
             }
             let whole = HEAD_LEN + len + CRC_LEN;
             if bytes.len() < whole {
+                // Once for the whole frame, whose length was compared above.
                 bytes.reserve(whole - bytes.len());
                 return Ok(None);
             }
