@@ -34,6 +34,7 @@ pub(crate) fn connector(tls: ClientConfig, timeout: Duration) -> HttpsConnector<
     // The connector of TLS is around it: it opens the socket for https, too.
     connector.enforce_http(false);
     connector.set_connect_timeout(Some(timeout));
+    // A request is one small write: the kernel must not hold it back for an acknowledgment.
     connector.set_nodelay(true);
     let builder = HttpsConnectorBuilder::new().with_tls_config(tls);
     builder.https_or_http().enable_http1().wrap_connector(connector)

@@ -11,7 +11,9 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use super::connector::connector;
 
+/// Time for TCP and TLS.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+/// Time after which an unused connection is closed.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// A client whose requests have their whole address.

@@ -82,6 +82,7 @@ impl RpcClient {
             request(&mut body, first + at as u64, method, params);
         }
         body.push(b']');
+        // One bound for all: together they are the receipts of a block, or some headers.
         let answer = self.post(body, 1).await;
         let results = answer.and_then(|answer| split_batch(&answer, first, params.len()));
         results.inspect_err(|error| count(method, error))
@@ -150,6 +151,7 @@ impl RpcClient {
     async fn read(&self, mut body: Limited<Incoming>) -> Result<Bytes, CallError> {
         let usual = || self.body_bytes.load(Ordering::Relaxed);
         let expected = body.size_hint().exact().unwrap_or_else(usual);
+        // The length is the upstream's claim: it must not decide how much is taken at once.
         let expected = expected.min(BODY_BYTES_EXPECTED_MAX);
         let mut bytes = Vec::with_capacity(expected as usize);
         while let Some(frame) = body.frame().await {

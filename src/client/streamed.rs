@@ -146,6 +146,7 @@ impl StreamClient {
         let mut request = Request::new(Full::new(body.unwrap_or_default()));
         *request.uri_mut() = path.map_or_else(Uri::default, Uri::from);
         let headers = request.headers_mut();
+        // A connection of hyper adds none by itself.
         headers.insert(HOST, self.host.clone());
         headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
         if is_post {
@@ -176,6 +177,7 @@ impl StreamClient {
         if sender.is_ready() {
             return insert(&self.idle, sender); // nearly always
         }
+        // Weak: a response that is read for long must not keep the other connections open.
         let idle = Arc::downgrade(&self.idle);
         tokio::spawn(async move {
             if sender.ready().await.is_ok()

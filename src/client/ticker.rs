@@ -95,6 +95,7 @@ impl Ticker {
                 }
                 waits.ring()
             };
+            // Without the lock, which tasks that wake up take.
             over.into_iter().for_each(Waker::wake);
         }
     }

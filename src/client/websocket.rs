@@ -66,6 +66,7 @@ impl WebSocketClient {
             .max_message_size(Some(self.message_bytes_max))
             .max_frame_size(Some(self.message_bytes_max));
         if let Some(bytes) = self.read_bytes {
+            // 0: a message is written at once, and waits for no other one.
             config = config.read_buffer_size(bytes).write_buffer_size(0);
         }
         let stream = wrap(self.connect().await?);
