@@ -100,6 +100,7 @@ impl Freshness {
         }
         // The flag comes first: a head that comes meanwhile takes it back.
         self.set(BEHIND, true);
+        // At least 1, because 0 says that the goal was reached; a head at 0 counts as 1.
         self.goal.store(upstream.saturating_sub(lag_max).max(REACHED + 1), Ordering::Relaxed);
         self.reaches(head.unwrap_or_default().max(REACHED + 1));
         self.goal.load(Ordering::Relaxed) == REACHED

@@ -88,10 +88,12 @@ impl IngestBudget {
     /// Fits a reservation to a height that came with `bytes`: returns the bytes that are too many, or
     /// takes those that lack, as far as there is room.
     pub(crate) fn fit(&self, room: &mut IngestReservation, bytes: u64) {
+        // No atomic step: a lost update costs little, as the number is an estimate.
         let expected = self.height.load(Ordering::Relaxed);
         // Rises at once and falls slowly: one small block says little of the next one.
         let next = if bytes > expected { bytes } else { expected - (expected - bytes) / 16 };
         self.height.store(next, Ordering::Relaxed);
+        // A spare or forced reservation has no bytes to fit.
         let IngestReservation::Shared(permit) = room else { return };
         let needed = self.units(bytes + bytes / NOTES) as usize;
         let taken = permit.num_permits();

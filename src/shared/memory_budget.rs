@@ -157,6 +157,7 @@ impl MemoryBudget {
     }
 
     fn shard(&self, address: ClientAddress) -> MutexGuard<'_, Shares> {
+        // Fixed keys suffice: a shard spreads locks, and its map hashes with random keys.
         let mut hasher = DefaultHasher::new();
         address.hash(&mut hasher);
         let shard = &self.shares[hasher.finish() as usize % SHARDS];
@@ -186,6 +187,7 @@ impl Reservation {
     /// Reserves more bytes; false, and as many as before, if fewer are left.
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
         let AddressShare { budget, used, .. } = &*self.share;
+        // The share first: an address beyond its bound must not touch the count of all.
         let fits = take(used, bytes, budget.address_max.load(Ordering::Relaxed))
             && (take(&budget.used, bytes, budget.total_max()) || {
                 // Taken from the share a moment ago, and the total has too few.
@@ -278,6 +280,7 @@ impl Drop for AddressShare {
         // Another share may have taken the place since the last reference to this one went.
         if shares.get(&self.address).is_some_and(|share| share.strong_count() == 0) {
             shares.remove(&self.address);
+            // Many addresses may come once, and must not leave a large table behind.
             if shares.is_empty() {
                 shares.shrink_to_fit();
             }

@@ -131,13 +131,13 @@ impl ServingState {
         self.chain.get().map(|(identity, _)| *identity)
     }
 
-    /// Under which rules the upstream answers.
+    /// Rules by which the upstream answers.
     pub(crate) fn rules(&self) -> Rules {
         // Relaxed: it belongs to no other datum. A record tells for itself in which form it is.
         if self.helicon.load(Ordering::Relaxed) { Rules::Helicon } else { Rules::BeforeHelicon }
     }
 
-    /// Notes under which rules the upstream answers.
+    /// Notes the rules by which the upstream answers.
     pub(crate) fn set_rules(&self, rules: Rules) {
         self.helicon.store(rules == Rules::Helicon, Ordering::Relaxed);
     }

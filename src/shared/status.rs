@@ -286,7 +286,7 @@ impl Status {
         self.verified.store(height.map_or(0, |height| height + 1), Ordering::Relaxed);
     }
 
-    /// Up to which height receipts are proven.
+    /// Highest height up to which receipts are proven.
     pub(crate) fn verified(&self) -> Option<u64> {
         self.verified.load(Ordering::Relaxed).checked_sub(1)
     }
@@ -391,7 +391,7 @@ impl Status {
         self.catch_up_from.load(Ordering::Relaxed).checked_sub(1)
     }
 
-    /// Since when this process runs.
+    /// Time since this process began.
     pub(crate) fn uptime(&self) -> Duration {
         self.started.elapsed()
     }

@@ -121,6 +121,7 @@ impl<'g> Work<'g> {
             if self.stopped.get() != Some(Stop::Gone)
                 && self.until.is_some_and(|until| now >= until)
             {
+                // In place of `Examined`, too: with that, work that examines nothing would go on.
                 self.stopped.set(Some(Stop::Late));
             }
         }
@@ -155,6 +156,7 @@ impl<'g> Work<'g> {
 /// True if the other side of a socket has closed it, or said that it sends nothing more.
 pub(crate) fn has_gone(stream: impl AsFd) -> bool {
     let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    // The kernel reports HUP and ERR unasked.
     let mut asked = [PollFd::new(&stream, PollFlags::RDHUP)];
     // If the system cannot say, the deadline ends the work.
     poll(&mut asked, Some(&Timespec::default())).is_ok() && asked[0].revents().intersects(gone)
