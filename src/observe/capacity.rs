@@ -63,6 +63,7 @@ impl Growth {
         let head = *range.end();
         let seconds = |height: u64| Some(reader.record(height)?.timestamp());
         let from = head.saturating_sub(NEWEST).max(*range.start());
+        // Heights of one second would have an infinite pace.
         let passed = seconds(head)?.checked_sub(seconds(from)?).filter(|passed| *passed > 0)?;
         let usage = reader.usage();
         let height_bytes = match usage.packed_blocks {

@@ -83,7 +83,9 @@ const ROWS: [(&str, &[&str]); 11] = [
     ("Process", &["log_", "memory_", "process_", "program_", "major_", "build_"]),
 ];
 
+/// Columns of Grafana's grid.
 const WIDTH: usize = 24;
+/// Columns and rows of a panel: four fill a line.
 const PANEL: (usize, usize) = (6, 7);
 
 /// Places panels from the left to the right, and rows from the top to the bottom.
@@ -163,6 +165,7 @@ fn unit(metric: &Metric) -> &'static str {
     match (metric.kind, &metric.unit) {
         (MetricKind::Counter, Unit::Bytes) => "Bps",
         (MetricKind::Counter, _) => "ops",
+        // Seconds of work in a second: a share.
         (MetricKind::Sum, _) => "percentunit",
         (_, Unit::Bytes) => "bytes",
         (_, Unit::Seconds) => "s",

@@ -38,6 +38,7 @@ pub(crate) async fn run(serving: Arc<Serving>, status: Arc<Status>) {
     let terminal = io::stderr().is_terminal();
     let mut look = tokio::time::interval(if terminal { BARS_EVERY } else { LINES_EVERY });
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    // The first tick comes at once, before there is any progress.
     look.tick().await;
     let mut show = Show::default();
     let bars = if terminal { drawn_aside().ok() } else { None };

@@ -70,6 +70,7 @@ impl LogFile {
             };
         }
         let done = &lines[..lines.len() - left.len()];
+        // With none written, the newline above may be missing, too: one too many does no harm.
         self.is_cut = done.last().map_or(self.is_cut && result.is_err(), |last| *last != b'\n');
         if let Err(error) = result {
             self.warn(&error);

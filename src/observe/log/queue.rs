@@ -55,6 +55,7 @@ impl LineQueue {
     /// Takes a line, which ends with a newline. Returns false if it is dropped: too much is queued.
     #[must_use]
     pub(crate) fn push(&self, line: Vec<u8>) -> bool {
+        // Room, not length: that is what it takes in memory.
         let bytes = line.capacity();
         // Relaxed: the count belongs to no other datum.
         let before = self.queued.fetch_add(bytes, Ordering::Relaxed);

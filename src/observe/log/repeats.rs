@@ -94,6 +94,7 @@ where
             return Ok(()); // nothing was written: the line is none
         };
         if left_out > 0 {
+            // The library names an event by this word, its file and its line.
             let place = event.metadata().name().trim_start_matches("event ");
             warn!(target: TARGET, lines = left_out, place, "repeated lines left out");
         }

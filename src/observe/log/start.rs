@@ -30,6 +30,7 @@ pub(crate) fn queued(config: &LogConfig) -> LogLevels {
 fn log_panic(panic: &PanicHookInfo<'_>) {
     let thread = thread::current();
     let place = panic.location().map(ToString::to_string);
+    // Captures one only if RUST_BACKTRACE asks for it.
     let backtrace = Backtrace::capture();
     let backtrace =
         (backtrace.status() == BacktraceStatus::Captured).then(|| backtrace.to_string());
