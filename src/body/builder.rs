@@ -115,6 +115,7 @@ impl BodyBuilder {
 
     /// Appends all of another body.
     pub(crate) fn append(&mut self, mut other: Self) {
+        // Own text that is no piece yet becomes one, or it would come behind the other's pieces.
         self.flush();
         other.flush();
         let before = self.text.len();

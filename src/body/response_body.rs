@@ -70,6 +70,7 @@ impl ResponseBody {
 
     /// Bytes that it takes in memory, without those that are stored or shared.
     pub(crate) fn held(&self) -> usize {
+        // An iterator does not tell the capacity of its vector, so what is left counts.
         self.text.capacity() + size_of_val(self.pieces.as_slice())
     }
 
@@ -162,6 +163,7 @@ impl ResponseBody {
             return WriteBuf::new(pieces, text, self.remaining);
         }
         let mut frame = BodyBuilder::default();
+        // With room for a last piece that begins just below the bound.
         frame.text.reserve(self.remaining.min(COPIED_BYTES + COPIED_BELOW));
         while frame.pieces.len() < FRAME_PIECES && frame.text.len() < COPIED_BYTES {
             let Some(piece) = self.pieces.next() else { break };

@@ -17,7 +17,7 @@ pub(crate) struct WriteBuf {
     text: Vec<u8>,
     /// The first piece that is not sent.
     next: usize,
-    /// Bytes of it that are.
+    /// Bytes of it that are sent.
     at: usize,
     remaining: usize,
 }
@@ -31,6 +31,7 @@ impl WriteBuf {
     /// Appends to `out` the text that it begins with, if that is at most `max` bytes.
     pub(crate) fn give_text(&mut self, out: &mut Vec<u8>, max: usize) {
         if let Some(BodySlice::Text(range)) = self.pieces.get(self.next)
+            // The whole range is given: a part that was sent would go out twice.
             && self.at == 0
             && range.len() <= max
         {
@@ -85,6 +86,7 @@ impl WriteBuf {
                 return None;
             }
             let len = piece.bytes(&self.text).len().min(from.saturating_add(left));
+            // Only the first piece may be sent in part.
             let range = mem::take(&mut from)..len;
             left -= range.len();
             Some((piece, range))
