@@ -119,6 +119,7 @@ fn configured(matches: &ArgMatches, run: fn(Config, SettingsSource) -> ExitCode)
     match configured {
         Ok((config, source)) => run(config, source),
         Err(wrong) if wants_json_log(GROUPS, matches) => {
+            // The log begins by the settings, which are wrong, so this line is made by hand.
             let time = humantime::format_rfc3339_micros(SystemTime::now()).to_string();
             let text = wrong.to_string();
             let line =
