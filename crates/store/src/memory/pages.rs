@@ -42,7 +42,6 @@ struct Missing {
 
 impl Missing {
     fn note(&mut self, now_ms: u32) {
-        // Milliseconds in 32 bits begin again after 49 days.
         if now_ms.wrapping_sub(self.since_ms) >= KNOWN_MS {
             (self.since_ms, self.count) = (now_ms, 0);
         }

@@ -198,6 +198,7 @@ impl PackedKeys {
         let start = self.terms.len();
         let terms = record.logs.iter().flatten().filter(|term| **term != 0); // 0 is none
         self.terms.extend(terms.map(|term| (*term, height)));
+        // Height by height: with the doubles of a whole range the list would be far longer.
         self.terms[start..].sort_unstable();
         let mut of_height = self.terms.split_off(start);
         of_height.dedup();
