@@ -360,6 +360,7 @@ impl<S: Source> PackedFile<S> {
 
     /// Checks all checksums. [`Self::height`] and the texts of each height check the rest.
     pub fn check(&self) -> Result<(), PackedError> {
+        // The section of frames has no checksum: each frame has its own.
         for section in Section::ALL.into_iter().filter(|section| *section != Section::Frames) {
             if PageSums::read(&self.source, &self.places[section as usize], section)?.is_none() {
                 return Err(PackedError::Checksum(section.name()));

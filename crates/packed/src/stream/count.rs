@@ -8,9 +8,10 @@ use crate::stream::tables::{Predictions, Tables};
 use crate::stream::walk::{LogShape, Sink, TxShape, slot};
 use crate::stream::words::{LOG_TABLE, Literal, NUMBER_TABLE, TX_TABLE, table_max, word};
 
-/// Counted values. A transaction may have a new word in every 32 bytes of calldata, so the rarest are dropped when a kind has too
-/// many. Ranges of mainnet have 90,000 words, 64,000 numbers, and 8,000 pairs of neighboring shapes. Each bound fills a
-/// hash table: of 2^18, 2^17 and 2^14 places a table fills seven eighths before it grows.
+/// Counted values. A transaction may have a new word in every 32 bytes of calldata, so the rarest
+/// are dropped when a kind has too many. Ranges of mainnet have 90,000 words, 64,000 numbers, and
+/// 8,000 pairs of neighboring shapes. Each bound fills a hash table: of 2^18, 2^17 and 2^14 places
+/// a table fills seven eighths before it grows.
 #[derive(Debug, Clone, Copy)]
 struct Most {
     words: usize,
@@ -18,7 +19,6 @@ struct Most {
     shapes: usize,
 }
 
-/// Entries that fill a map of a power of two of slots: it grows beyond seven eighths of them.
 const MOST: Most = Most { words: 7 << 15, numbers: 7 << 14, shapes: 7 << 11 };
 /// Counts of blocks that are told apart when the rarest go: all that a range has.
 const RARE_MAX: usize = 1024;
