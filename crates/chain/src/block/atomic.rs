@@ -168,6 +168,7 @@ impl<'d> Reader<'d> {
             signatures += signers as u64;
             reader.skip(signers * 4)
         })?;
+        // Balances: address, amount and asset. Signatures are of the inputs alone.
         self.list(ADDRESS + 8 + HASH, |reader| reader.skip(ADDRESS + 8 + HASH))?;
         Ok(signatures)
     }
@@ -175,6 +176,7 @@ impl<'d> Reader<'d> {
     /// Balances of this chain become outputs of the other. Gives the number of signatures.
     fn export(&mut self) -> Result<u64, Malformed> {
         let input = ADDRESS + 8 + HASH + 8;
+        // Each input is of one account, which signs once.
         let signatures = self.list(input, |reader| reader.skip(input))?;
         self.list(HASH + 4 + 8 + 8 + 4 + 4, |reader| {
             reader.skip(HASH)?; // asset

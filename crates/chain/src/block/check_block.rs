@@ -114,6 +114,7 @@ impl<'a> Block<'a> {
                 Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
                 Err(_) => check_senders_of(share), // the system has no more threads
             });
+            // In the order of the shares: the error is the same with any number of threads.
             others.fold(checked, Result::and)
         })
     }
@@ -123,6 +124,7 @@ impl<'a> Block<'a> {
     /// left is that it must be a transaction, and the block's size.
     fn check_ext_data(&self, ext_data: &[u8]) -> Result<(), ProofError> {
         match self.header.ext_data_hash {
+            // Only other chains have none.
             None => {}
             Some(B256::ZERO) => {
                 atomic::parse_single(ext_data)?;
@@ -217,6 +219,7 @@ impl Transaction<'_> {
         // `v` has the parity in one of three ways: 27 or 28, with the chain id, or bare.
         let odd = match self.kind {
             Kind::Legacy { chain_id: None } => self.v == 28,
+            // 35 plus twice the id is odd.
             Kind::Legacy { chain_id: Some(_) } => self.v.is_multiple_of(2),
             _ => self.v == 1,
         };

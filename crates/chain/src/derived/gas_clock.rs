@@ -46,6 +46,7 @@ impl GasClock {
             excess: settler.settled_excess?,
             price_min: price_min_after(settled),
         };
+        // By `advance`, which carries whole seconds.
         clock.advance(settler.settled_gas_numerator?);
         clock.raise_to_least_price();
         Some(clock)
@@ -118,6 +119,7 @@ impl GasClock {
         self.excess = mul_div_ceil(self.excess, target, self.target);
         self.target = target;
         self.fraction = mul_div_ceil(self.fraction, self.rate(), old_rate);
+        // The fraction was rounded up, perhaps to a whole second.
         self.advance(0);
     }
 
@@ -160,6 +162,7 @@ fn target_exponent_after(header: &Header) -> Option<u64> {
 
 /// Gas a second that the price aims at, by the exponent that is voted on (ACP-176).
 pub fn gas_target(exponent: u64) -> u64 {
+    // The rate is twice that, and must fit too.
     exponential(TARGET_MIN, exponent, TARGET_SCALE).min(u64::MAX / 2)
 }
 
