@@ -209,6 +209,7 @@ impl<'a> Message<'a> {
     }
 
     fn has_valid_id(&self) -> bool {
+        // libevm looks at the first byte: neither an object nor a list is an id.
         self.id.is_some_and(|id| !matches!(id.first(), Some(b'{' | b'[')))
     }
 

@@ -66,6 +66,7 @@ impl LogBound {
     fn height(self, rules: Rules, heads: LogHeads) -> u64 {
         match self {
             Self::Tag(Tag::Safe | Tag::Finalized) if rules == Rules::Helicon => heads.settled,
+            // Before Helicon all tags but `earliest` are the newest block.
             _ => self.number().unwrap_or(heads.latest),
         }
     }
