@@ -117,6 +117,7 @@ pub(crate) async fn verify(
                 done.dropped += 1;
                 continue;
             }
+            // Without local files this is a check alone, which puts nothing.
             let bytes = made.filter(|made| local.is_some() && object_digest(made) == name.digest);
             let repaired = replaced(archive, &name, bytes.cloned()).await?;
             note(&mut done, name, fault, repaired);
@@ -313,6 +314,7 @@ fn content_of(opened: OpenedFile) -> Result<Content, String> {
 fn made(manifest: &Manifest, entry: &SpanEntry, content: Content) -> Result<Vec<Vec<u8>>, Failed> {
     let empty = Span::empty(entry.first, manifest.range, entry.segments)?;
     let span = empty.with(None, &content.keys)?;
+    // A span of an earlier writer has none.
     let terms = entry.terms.map(|_| Terms::new(&span, None, content.terms.into_iter()));
     let terms = terms.transpose()?;
     let pages = PageLists::new(&span, content.pages, terms.as_ref())?;

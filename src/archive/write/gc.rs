@@ -79,6 +79,7 @@ pub(crate) async fn gc(
         if how.is_dry || unnamed.is_empty() {
             return Ok(None);
         }
+        // Its names must stay until its objects are gone.
         if held.manifest.deletion.as_ref().is_some_and(|other| !other.objects.is_empty()) {
             return Err(Failed::OtherDeletion);
         }
@@ -99,6 +100,7 @@ async fn now(archive: &ArchiveStore, how: GcOptions) -> Result<i64, Failed> {
     if !how.is_dry {
         return archive.clock().await;
     }
+    // A dry run puts nothing, not even for the clock of the store.
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
 }
@@ -170,6 +172,7 @@ async fn end(
         if next.deletion.as_ref() != Some(&deletion) {
             return Ok(None); // another gc ended it
         }
+        // By `since` writers see that objects went after they had looked.
         next.deletion = Some(Deletion { since: deletion.since, objects: Vec::new() });
         Ok(Some(next))
     });

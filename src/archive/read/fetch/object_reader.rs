@@ -248,6 +248,7 @@ fn answer_of(failed: &Failed) -> (FailedAnswer, ObjectNotRead, &'static str) {
         Failed::Changed(_) | Failed::Objects(Error::Precondition { .. }) => {
             (FailedAnswer::Given, ObjectNotRead::Changed, "changed")
         }
+        // S3 says so of an absent object, too, to a reader that may not list.
         Failed::Objects(Error::PermissionDenied { .. } | Error::Unauthenticated { .. }) => {
             (FailedAnswer::Forbidden, ObjectNotRead::Failed, "denied")
         }
