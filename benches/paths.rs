@@ -10,6 +10,7 @@ use std::thread;
 
 use alloy_primitives::keccak256;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use neve_archive::{HashFilter, Key, Span, Spot};
 use neve_benches::{blocks, filled, filter, records, store};
 use neve_jsonrpc::{Request, Rules, envelope, parse};
 use neve_keccak::keccak256_all;
@@ -116,6 +117,36 @@ fn beside(other: &(impl Fn() + Sync), work: impl FnOnce()) {
     });
 }
 
+/// A hash that no span of a year has: 36 million blocks at 1.15 a second are 550 spans. Their filters are
+/// smaller than mainnet's, but larger than all caches together.
+fn unknown_hashes(criterion: &mut Criterion) {
+    let mut random = fastrand::Rng::with_seed(1);
+    let at = Spot { height: 0, transaction: Some(0) };
+    let keys: Vec<_> = (0..100_000).map(|_| Key { hash: hash(&mut random), at }).collect();
+    let span = Span::empty(0, 1024, 64).and_then(|span| span.with(None, &keys));
+    let filters = vec![HashFilter::of(&span.expect("they fit")); 550];
+    let mut group = criterion.benchmark_group("unknown hash, 550 filters");
+    group.bench_function("together", |bencher| {
+        bencher.iter(|| HashFilter::any_may_have(&filters, &hash(&mut random)));
+    });
+    group.bench_function("one after the other", |bencher| {
+        bencher.iter(|| {
+            let hash = hash(&mut random);
+            filters.iter().any(|filter| filter.may_have(&hash))
+        });
+    });
+    group.bench_function("floor: a byte of each", |bencher| {
+        bencher.iter(|| {
+            let at = random.usize(0..filters[0].as_bytes().len());
+            filters.iter().fold(0, |all, filter| all ^ filter.as_bytes()[at])
+        });
+    });
+}
+
+fn hash(random: &mut fastrand::Rng) -> [u8; 32] {
+    std::array::from_fn(|_| random.u8(..))
+}
+
 fn log_queries(criterion: &mut Criterion) {
     let dir = tempfile::tempdir().expect("a directory can be made");
     let records = records(&blocks(BLOCKS));
@@ -188,5 +219,15 @@ fn ingest(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, requests, reads, replies, holds, log_queries, hashes, ingest);
+criterion_group!(
+    benches,
+    requests,
+    reads,
+    replies,
+    holds,
+    unknown_hashes,
+    log_queries,
+    hashes,
+    ingest
+);
 criterion_main!(benches);

@@ -1,5 +1,8 @@
 //! Filter: the hashes of a span in a few bits each, so that a hash that no span has costs no read.
 
+use std::hint::black_box;
+use std::ops::Range;
+
 use crate::error::ArchiveError;
 use crate::span::{PREFIX_BYTES, Span};
 
@@ -10,9 +13,12 @@ const HEADER_BYTES: usize = 36;
 const BUCKET_ENTRIES: usize = 16;
 /// Bits of a hash that an entry has, behind those that choose its bucket.
 const ENTRY_BITS: usize = 20;
+const ENTRY_MASK: u64 = (1 << ENTRY_BITS) - 1;
 /// Bits that choose a bucket, at most: the starts of all buckets have 64 MiB then.
 const BUCKET_BITS_MAX: u32 = 24;
 const WHAT: &str = "filter";
+/// Filters whose memory is asked for at once: a processor has about as many such reads under way.
+const GROUP: usize = 16;
 
 /// A filter in memory, as the object is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +26,12 @@ pub struct HashFilter {
     bytes: Vec<u8>,
     entries: usize,
     bits: u32,
+}
+
+/// Entries among which a hash would be, and the one that it would have.
+struct Place {
+    entries: Range<usize>,
+    wanted: u32,
 }
 
 /// The first 48 bits of a hash.
@@ -52,7 +64,7 @@ impl HashFilter {
         }
         // Two entries of 20 bits fill five bytes.
         for pair in cuts.chunks(2) {
-            let low = |at: usize| pair.get(at).map_or(0, |cut| cut & ((1 << ENTRY_BITS) - 1));
+            let low = |at: usize| pair.get(at).map_or(0, |cut| cut & ENTRY_MASK);
             let both = low(0) | low(1) << ENTRY_BITS;
             bytes.extend_from_slice(&both.to_le_bytes()[..5]);
         }
@@ -61,22 +73,59 @@ impl HashFilter {
 
     /// True if the span may have the hash. False for all others but about one in 65,000.
     pub fn may_have(&self, hash: &[u8; 32]) -> bool {
+        self.has(&self.place(hash))
+    }
+
+    /// True if one of these filters may have the hash.
+    pub fn any_may_have<'f>(filters: impl IntoIterator<Item = &'f Self>, hash: &[u8; 32]) -> bool {
+        let mut filters = filters.into_iter();
+        loop {
+            // Each step reads memory that no cache has. Apart for all of a group, the processor waits for them
+            // together instead of one after the other.
+            let group: [_; GROUP] = std::array::from_fn(|_| filters.next());
+            let places = group.map(|filter| filter.map(|filter| (filter, filter.place(hash))));
+            let touched = places.iter().flatten().map(|(filter, place)| filter.touch(place));
+            black_box(touched.fold(0, |all, byte| all ^ byte));
+            if places.iter().flatten().any(|(filter, place)| filter.has(place)) {
+                return true;
+            }
+            if group.last().is_none_or(Option::is_none) {
+                return false;
+            }
+        }
+    }
+
+    fn place(&self, hash: &[u8; 32]) -> Place {
         let cut = cut(prefix(hash), self.bits);
         let bucket = (cut >> ENTRY_BITS) as usize;
-        let wanted = (cut & ((1 << ENTRY_BITS) - 1)) as u32;
         let end = if bucket + 1 == 1 << self.bits { self.entries } else { self.start(bucket + 1) };
-        (self.start(bucket)..end).any(|entry| self.entry(entry) == wanted)
+        Place { entries: self.start(bucket)..end, wanted: (cut & ENTRY_MASK) as u32 }
+    }
+
+    fn touch(&self, place: &Place) -> u8 {
+        self.bytes.get(self.offset(place.entries.start)).copied().unwrap_or(0)
+    }
+
+    fn has(&self, place: &Place) -> bool {
+        let mut entries = place.entries.clone().map(|entry| self.entry(entry));
+        // They ascend.
+        entries.find(|entry| *entry >= place.wanted) == Some(place.wanted)
     }
 
     fn start(&self, bucket: usize) -> usize {
         word(&self.bytes, HEADER_BYTES + 4 * bucket) as usize
     }
 
+    /// Returns where the pair begins that has an entry.
+    fn offset(&self, entry: usize) -> usize {
+        HEADER_BYTES + (4 << self.bits) + entry / 2 * 5
+    }
+
     fn entry(&self, entry: usize) -> u32 {
-        let at = HEADER_BYTES + (4 << self.bits) + entry / 2 * 5;
-        let part = self.bytes.get(at..at + 5).unwrap_or(&[0; 5]);
-        let both = part.iter().rev().fold(0_u64, |both, byte| both << 8 | u64::from(*byte));
-        (both >> (entry % 2 * ENTRY_BITS)) as u32 & ((1 << ENTRY_BITS) - 1)
+        let at = self.offset(entry);
+        let high = self.bytes.get(at + 4).copied().unwrap_or(0);
+        let both = u64::from(word(&self.bytes, at)) | u64::from(high) << 32;
+        (both >> (entry % 2 * ENTRY_BITS) & ENTRY_MASK) as u32
     }
 
     /// Returns the bytes of the object.
@@ -116,7 +165,10 @@ impl HashFilter {
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(std::array::from_fn(|byte| bytes.get(at + byte).copied().unwrap_or(0)))
+    match bytes.get(at..) {
+        Some([a, b, c, d, ..]) => u32::from_le_bytes([*a, *b, *c, *d]),
+        _ => 0,
+    }
 }
 
 #[cfg(test)]
@@ -152,6 +204,20 @@ mod tests {
             assert!(others <= 10, "{others} of 100,000 with {hashes}");
             assert!(hashes < 1000 || filter.as_bytes().len() < hashes as usize * 3 + 100);
         }
+    }
+
+    #[test]
+    fn a_hash_is_found_in_any_of_many_filters() {
+        let (with, without) = (filter(40), filter(20));
+        for count in [1, GROUP - 1, GROUP, GROUP + 1, 3 * GROUP] {
+            for at in 0..count {
+                let filters = (0..count).map(|other| if other == at { &with } else { &without });
+                assert!(HashFilter::any_may_have(filters, &hash(39)), "{at} of {count}");
+            }
+            let filters = std::iter::repeat_n(&without, count);
+            assert!(!HashFilter::any_may_have(filters, &hash(39)), "{count}");
+        }
+        assert!(!HashFilter::any_may_have([], &hash(39)));
     }
 
     proptest! {

@@ -46,7 +46,7 @@ impl LoadedFilters {
 
     /// True if a filter that is here says that its span may have the hash.
     pub(super) fn may_have(&self, hash: &[u8; 32]) -> bool {
-        self.loaded.load().values().any(|filter| filter.may_have(hash))
+        HashFilter::any_may_have(self.loaded.load().values().map(|filter| &**filter), hash)
     }
 
     /// True if there are too many filters for a serving thread to ask them.
@@ -87,7 +87,6 @@ impl LoadedFilters {
             }
             filter => filter?,
         };
-        // Copied, because serving threads read the old map without a lock.
         let mut more = HashMap::clone(&loaded);
         more.insert(key, Arc::new(filter));
         self.loaded.store(Arc::new(more));
