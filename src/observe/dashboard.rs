@@ -148,13 +148,13 @@ fn targets(metric: &Metric) -> Vec<(String, String)> {
         MetricKind::Counter | MetricKind::Sum => {
             vec![(format!("rate({name}{{instance=~\"$instance\"}}[$__rate_interval])"), legend)]
         }
-        MetricKind::Histogram => ["0.5", "0.99"]
-            .map(|share| {
+        MetricKind::Histogram => [("0.5", "p50"), ("0.99", "p99")]
+            .map(|(share, short)| {
                 let rate =
                     format!("rate({name}_bucket{{instance=~\"$instance\"}}[$__rate_interval])");
                 let quantile =
                     format!("histogram_quantile({share}, sum by (instance, le) ({rate}))");
-                (quantile, format!("{{{{instance}}}} p{}", share.trim_start_matches("0.")))
+                (quantile, format!("{{{{instance}}}} {short}"))
             })
             .to_vec(),
     }
