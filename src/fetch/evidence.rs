@@ -63,23 +63,33 @@ pub(crate) struct Evidence(Arc<Inner>);
 
 struct Inner {
     dir: PathBuf,
-    state: Mutex<State>,
+    /// Held for moments only: tasks that may not wait for the disk ask it.
+    admitted: Mutex<Rooms<Admitted>>,
+    /// Held while a file is written.
+    kept: Mutex<Kept>,
 }
 
+/// One of each room.
 #[derive(Default)]
-struct State {
-    upstream: Room,
-    archive: Room,
-    count: u64,
+struct Rooms<T> {
+    upstream: T,
+    archive: T,
 }
 
+/// Rejections that were taken to be kept.
 #[derive(Default)]
-struct Room {
-    /// Names and lengths, oldest first.
-    files: VecDeque<(String, usize)>,
+struct Admitted {
     known: HashSet<(u64, String, &'static str)>,
     /// Files that are not written yet.
     waiting: usize,
+}
+
+/// Files on disk.
+#[derive(Default)]
+struct Kept {
+    /// Names and lengths, oldest first.
+    files: Rooms<VecDeque<(String, usize)>>,
+    count: u64,
 }
 
 /// An answer about a height.
@@ -118,11 +128,11 @@ impl Evidence {
             })
             .collect();
         files.sort_unstable(); // names begin with the time
-        let mut state = State::default();
+        let mut kept = Kept::default();
         for file in files {
-            state.room(EvidenceOrigin::of_file(&file.0)).files.push_back(file);
+            kept.files.room(EvidenceOrigin::of_file(&file.0)).push_back(file);
         }
-        Self(Arc::new(Inner { dir, state: Mutex::new(state) }))
+        Self(Arc::new(Inner { dir, admitted: Mutex::default(), kept: Mutex::new(kept) }))
     }
 
     /// Keeps an answer, on a thread that may wait for the disk.
@@ -154,8 +164,8 @@ impl Evidence {
 
     /// True if it is to be kept: it is new, and few others wait for the disk.
     fn admit(&self, origin: EvidenceOrigin, key: (u64, String, &'static str)) -> bool {
-        let mut state = lock(&self.0.state);
-        let room = state.room(origin);
+        let mut admitted = lock(&self.0.admitted);
+        let room = admitted.room(origin);
         if room.waiting >= WAITING_MAX {
             return false; // the next time, perhaps
         }
@@ -181,7 +191,7 @@ impl Evidence {
             if let Err(error) = inner.write(origin, &name, contents) {
                 warn!(%error, dir = %inner.dir.display(), "evidence cannot be kept");
             }
-            lock(&inner.state).room(origin).waiting -= 1;
+            lock(&inner.admitted).room(origin).waiting -= 1;
         });
     }
 }
@@ -201,34 +211,29 @@ impl Inner {
         let bytes = contents(now.as_secs());
         // Locked over the write: the oldest file is removed by the order of names, which the count
         // decides.
-        let mut state = lock(&self.state);
+        let mut kept = lock(&self.kept);
         fs::create_dir_all(&self.dir)?;
-        state.count += 1;
-        let name = format!("{:013}-{:04}-{what}", now.as_millis(), state.count);
+        kept.count += 1;
+        let name = format!("{:013}-{:04}-{what}", now.as_millis(), kept.count);
         fs::write(self.dir.join(&name), &bytes)?;
         counter!("neve_evidence_files_total").increment(1);
-        let room = state.room(origin);
-        room.files.push_back((name, bytes.len()));
-        while room.files.len() > FILES_MAX || room.bytes() > origin.bytes_max() {
-            let Some((oldest, _)) = room.files.pop_front() else { break };
+        let files = kept.files.room(origin);
+        files.push_back((name, bytes.len()));
+        let all_bytes = |files: &VecDeque<_>| files.iter().map(|(_, len)| len).sum::<usize>();
+        while files.len() > FILES_MAX || all_bytes(files) > origin.bytes_max() {
+            let Some((oldest, _)) = files.pop_front() else { break };
             let _ = fs::remove_file(self.dir.join(oldest)); // the operator may have removed it
         }
         Ok(())
     }
 }
 
-impl State {
-    fn room(&mut self, origin: EvidenceOrigin) -> &mut Room {
+impl<T> Rooms<T> {
+    fn room(&mut self, origin: EvidenceOrigin) -> &mut T {
         match origin {
             EvidenceOrigin::Upstream => &mut self.upstream,
             EvidenceOrigin::Archive => &mut self.archive,
         }
-    }
-}
-
-impl Room {
-    fn bytes(&self) -> usize {
-        self.files.iter().map(|(_, len)| len).sum()
     }
 }
 
@@ -364,9 +369,17 @@ mod tests {
             [EvidenceOrigin::Archive, EvidenceOrigin::Upstream].map(admitted),
             [WAITING_MAX; 2]
         );
-        lock(&evidence.0.state).archive.waiting = 0;
+        lock(&evidence.0.admitted).archive.waiting = 0;
         assert!(!evidence.admit(EvidenceOrigin::Archive, key(0)), "it is known");
         assert!(evidence.admit(EvidenceOrigin::Archive, key(99)), "it was not kept before");
+    }
+
+    #[test]
+    fn answer_is_admitted_while_a_file_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let evidence = Evidence::new(dir.path());
+        let _writing = lock(&evidence.0.kept);
+        assert!(evidence.admit(EvidenceOrigin::Upstream, (1, "http://node".into(), "header_hash")));
     }
 
     #[test]
