@@ -94,11 +94,14 @@ pub(crate) async fn verify(
                 }
                 let bytes = bytes_of(&name, local.unwrap_or_default())?;
                 let repaired = replaced(archive, &name, bytes).await?;
-                note(&mut done, name, fault, repaired);
-                more = check_segment(archive, manifest, segment, &mut proving).await?;
-                // Bytes of the right digest may be false.
-                if let (true, Err(left)) = (repaired, &more) {
-                    note(&mut done, name, left.clone(), false);
+                note(&mut done, name, fault.clone(), repaired);
+                more = Err(fault);
+                if repaired {
+                    more = check_segment(archive, manifest, segment, &mut proving).await?;
+                    // Bytes of the right digest may be false.
+                    if let Err(left) = &more {
+                        note(&mut done, name, left.clone(), false);
+                    }
                 }
             }
             content = content.zip(more.ok()).map(|(content, more)| content.with(more));
