@@ -42,8 +42,6 @@ impl RpcError {
     /// Parameters that are neither absent nor null nor an array.
     pub(crate) const NON_ARRAY: Self = Self::fixed(-32602, "non-array args");
 
-    /// `eth_getLogs` by a block hash that no block has.
-    pub const UNKNOWN_BLOCK: Self = Self::fixed(-32000, "unknown block");
     /// A range of logs that can be seen to be none: both ends are numbers above 0 and the first
     /// is the higher one, or it begins with `pending` and ends elsewhere. Since Helicon also what
     /// [`Self::FROM_ABOVE_TO`] is before.

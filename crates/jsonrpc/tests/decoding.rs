@@ -4,6 +4,8 @@
 #![cfg(test)]
 mod recorded;
 
+use std::borrow::Cow;
+
 use neve_jsonrpc::{
     BlockId, Kind, LogHeads, LogRange, Method, NoQuery, Query, Request, RpcError, Rules, envelope,
     log_heights, parse,
@@ -212,6 +214,9 @@ fn ranges_of_logs() {
     }
 }
 
+/// Error of the node for a block hash that no block has. neve has a miss there.
+const UNKNOWN_BLOCK: RpcError = RpcError { code: -32000, message: Cow::Borrowed("unknown block") };
+
 fn refuses(row: &Row, rules: Rules, heads: LogHeads) -> bool {
     let (decoded, theirs) = decode(row, rules).unwrap();
     let range = match decoded {
@@ -223,7 +228,7 @@ fn refuses(row: &Row, rules: Rules, heads: LogHeads) -> bool {
         other => panic!("{other:?}"),
     };
     let ours = match range {
-        LogRange::Block(hash) => (hash == [0xde; 32]).then_some(RpcError::UNKNOWN_BLOCK),
+        LogRange::Block(hash) => (hash == [0xde; 32]).then_some(UNKNOWN_BLOCK),
         LogRange::Range { from, to } => match log_heights(from, to, rules, heads) {
             Ok(Some(heights)) if row.answer.contains("too many blocks") => {
                 Some(RpcError::too_many_blocks(&heights, 50))
