@@ -43,10 +43,12 @@ impl Admission {
 
     /// Admits a connection, unless its address has its share or its client is not known yet.
     pub(crate) fn admit(&mut self, stream: TcpStream, from: SocketAddr) -> Option<Arrived> {
+        // Any other peer could name any client, so its own address counts.
         if !self.proxies.trust(from.ip()) {
             return self.seat(stream, from, Bytes::new());
         }
         if self.proxies.speak_proxy_protocol() {
+            // The header may be seconds away, and the acceptor takes other connections meanwhile.
             self.telling.spawn(listen(stream, from));
             return None;
         }
@@ -67,6 +69,7 @@ impl Admission {
             return std::future::pending().await;
         };
         let (stream, from, begin) = told.ok().flatten()?;
+        // Only the address counts. The port is that of the proxy, and stands in log lines.
         let client = begin.client.map_or(from, |client| SocketAddr::new(client, from.port()));
         self.seat(stream, client, begin.rest)
     }
@@ -98,6 +101,7 @@ fn arrived(
 ) -> Option<Arrived> {
     // After a failure Nagle's algorithm stays on, which is slower but correct.
     let _ = stream.set_nodelay(true);
+    // Out of this runtime: each thread of a worker watches it by a poller of its own.
     match stream.into_std() {
         Ok(stream) => Some(with(stream)),
         Err(error) => {
@@ -110,5 +114,6 @@ fn arrived(
 /// Sends the error of too many connections, as far as the socket takes it, and closes.
 pub(crate) fn refuse(stream: &TcpStream, from: SocketAddr) {
     debug!(%from, "too many connections");
+    // The buffer of a new socket is empty, so this short text goes out without a wait.
     let _ = stream.try_write(ErrorResponse::CONNECTIONS_RAW);
 }

@@ -70,8 +70,10 @@ impl Shared {
         self.http.ws = newer.ws;
         self.http.header_bytes_max = newer.header_bytes_max;
         self.http.connection_streams_max = newer.connection_streams_max;
+        // Both kinds of listeners share these, so the one for clients sets them.
         if role != Role::Admin {
             let limits = &newer.limits;
+            // Relaxed: it is a number that /health shows.
             self.admin.bounds.connections.store(limits.connections_max, Ordering::Relaxed);
             self.memory.set_max(limits.client_bytes_total_max, limits.client_bytes_address_max);
             self.filters.set_max(limits.filters_max, limits.filters_address_max);

@@ -32,7 +32,7 @@ pub(crate) struct SocketFile {
 }
 
 impl Listener {
-    /// Begins to listen.
+    /// Binds to an address. Replaces the file of a socket on which no process listens.
     pub(crate) async fn bind(address: &ListenAddress) -> io::Result<Self> {
         match address {
             ListenAddress::Tcp { host, port } => {
@@ -85,7 +85,6 @@ pub(crate) async fn accept(
     listeners: &[Listener],
     turn: usize,
 ) -> io::Result<(TcpStream, SocketAddr)> {
-    // Each is first in its turn, so that a busy listener keeps no other waiting.
     let (before, from) = listeners.split_at(turn % listeners.len().max(1));
     poll_fn(|context| {
         let accepted = from.iter().chain(before).map(|listener| listener.poll_accept(context));
@@ -102,6 +101,7 @@ fn as_tcp(stream: UnixStream) -> io::Result<TcpStream> {
 
 /// Removes the file of a socket on which no process listens.
 fn remove_stale(path: &Path) -> io::Result<()> {
+    // Not through a link: the file that it leads to may be of others.
     match fs::symlink_metadata(path) {
         Ok(file) if !file.file_type().is_socket() => Err(io::ErrorKind::AlreadyExists.into()),
         Ok(_) => match StdUnixStream::connect(path) {

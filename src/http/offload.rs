@@ -33,7 +33,7 @@ const IDLE_MAX: Duration = Duration::from_secs(10);
 pub(crate) enum NotDone {
     /// Too many jobs wait already.
     Full,
-    /// The work panicked.
+    /// The work panicked, or was dropped because no thread could be started.
     Failed,
 }
 
@@ -237,6 +237,7 @@ impl Shared {
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
                 warn!(pool = self.name, "offloaded work panicked");
             }
+            // Also after a panic: otherwise the address would have one thread less from then on.
             self.state().finish(address);
         }
     }
@@ -260,7 +261,7 @@ impl Shared {
             state.idle -= 1;
             // Jobs that wait for their address's share need this thread soon.
             if timeout.timed_out() && state.waiting == 0 {
-                state.threads -= 1;
+                state.threads -= 1; // under the lock: the next job starts another thread
                 return None;
             }
         }

@@ -61,7 +61,7 @@ impl OpenConnection {
 
 /// Message to the thread of the fast path.
 pub(crate) enum ToFast {
-    /// A connection.
+    /// A connection, new or back from the full path.
     Connection(OpenConnection),
     /// The response for the connection of this key. Without one the connection closes.
     Answer(usize, Option<Answered>),
@@ -77,7 +77,7 @@ pub(crate) enum ToFast {
 
 /// Message to the thread of the full path.
 pub(crate) enum ToFull {
-    /// A connection.
+    /// A connection whose next request is not plain.
     Connection(OpenConnection),
     /// A response of the connection of this key, whose rest is not in memory.
     Unsent(usize, UnsentResponse),
@@ -181,6 +181,7 @@ pub(crate) struct ConnectionGuard([Arc<AtomicUsize>; 2], Option<Seat>);
 impl ConnectionGuard {
     pub(crate) fn new(worker: &Arc<AtomicUsize>, process: &Arc<AtomicUsize>) -> Self {
         let counts = [worker, process].map(Arc::clone);
+        // Relaxed, here and below: the counts publish no other data.
         counts.iter().for_each(|count| _ = count.fetch_add(1, Ordering::Relaxed));
         Self(counts, None)
     }

@@ -23,7 +23,7 @@ use crate::shared::ThreadCounters;
 /// A pause after the process ran out of descriptors: trying again at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The serving threads.
+/// Workers of the listeners of one role, each with two threads.
 pub(crate) struct Workers {
     workers: Vec<Worker>,
     role: Role,
@@ -48,7 +48,9 @@ impl Workers {
         let trusting = self.role != Role::Admin;
         let proxies = if trusting { Proxies::of(&shared.http) } else { Proxies::none() };
         let mut admission = Admission::new(shared.limits.connections_address_max, proxies);
+        // Two counts: there are not as many listeners as workers.
         for (turn, at) in (0..self.workers.len()).cycle().zip(0_usize..) {
+            // Connections whose client is not known yet have descriptors as well.
             let is_full = self.open() + admission.waiting() >= shared.limits.connections_max;
             let arrived = tokio::select! {
                 accepted = accept(&listeners, at) => match accepted {
@@ -64,6 +66,8 @@ impl Workers {
                     }
                 },
                 arrived = admission.next() => arrived,
+                // It waits at its begin only, so a connection that comes first leaves no settings
+                // taken by half.
                 () = shared.reload(self.role) => {
                     admission.set_address_max(shared.limits.connections_address_max);
                     self.workers.iter().for_each(|worker| worker.renew(&shared, self.role));
@@ -75,6 +79,7 @@ impl Workers {
                 self.least(turn).take(arrived, &shared.connections);
             }
         }
+        // From now on the kernel refuses new clients, unless another process keeps the socket.
         drop(listeners);
         // A connection that was accepted is served.
         while admission.waiting() > 0 {

@@ -54,6 +54,7 @@ impl Worker {
         role: Role,
         counters: &[Arc<ThreadCounters>; 2],
     ) -> io::Result<Self> {
+        // Unbounded: a connection has one message on its way at most, and connections are bounded.
         let (leaving, left) = mpsc::unbounded_channel();
         let fast = Arc::new(ArcSwap::from_pointee(fast_service(shared, role, &counters[0])));
         let full = Arc::new(ArcSwap::from_pointee(full_service(shared, role, &counters[1])));
@@ -109,6 +110,7 @@ impl Worker {
 
     /// Lets the threads end once their connections have.
     pub(crate) fn join(self) {
+        // The event loop ends, and with it the channel on which the other thread waits.
         self.handoff.bring(ToFast::Last);
         for thread in self.threads {
             if thread.join().is_err() {

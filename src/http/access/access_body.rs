@@ -18,6 +18,8 @@ pub(crate) fn answer(
     mut response: Response<HttpBody>,
 ) -> Response<HttpBody> {
     entry.answers(&mut response);
+    // No line waits for the end of the body then, and hyper gets the slices without a box around
+    // them.
     if !entry.is_logged() {
         return response;
     }
@@ -36,6 +38,7 @@ struct AccessBody {
 
 impl Drop for AccessBody {
     fn drop(&mut self) {
+        // hyper drops a body at its end, and also when the client has gone.
         self.entry.ends(self.sent, self.body.is_end_stream());
     }
 }

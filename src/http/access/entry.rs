@@ -55,6 +55,8 @@ impl AccessEntry {
 
     fn new(sink: Option<Sink>, request: Arc<RequestFacts>, is_message: bool, len: u64) -> Self {
         let response = Mutex::new(ResponseFacts { request_bytes: len, ..Default::default() });
+        // Two clocks: the time of day may be set while the request runs, so it measures no
+        // duration.
         let (time, began) = (SystemTime::now(), Instant::now());
         Self { sink, time, began, request, is_message, response }
     }
@@ -119,6 +121,7 @@ impl Drop for AccessEntry {
     fn drop(&mut self) {
         let Some(Sink { log, format }) = &self.sink else { return };
         let mut response = lock(&self.response);
+        // A message has no HTTP status, so none is made up for it.
         if !self.is_message {
             response.status.get_or_insert(GONE);
         }
@@ -147,6 +150,7 @@ impl MessageAccess {
     pub(crate) fn begin(&self, len: usize) -> AccessEntry {
         let request = Arc::clone(&self.request);
         let entry = AccessEntry::new(self.sink.clone(), request, true, len as u64);
+        // The key came with the handshake; messages name none.
         entry.note_key(self.key.clone());
         entry
     }

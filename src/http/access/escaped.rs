@@ -36,6 +36,7 @@ pub(super) fn json(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
     for letter in String::from_utf8_lossy(text).chars() {
         match letter {
+            // Letters of this arm and the next are ASCII, so a byte holds them.
             '"' | '\\' => out.extend_from_slice(&[b'\\', letter as u8]),
             ' '..='~' => out.push(letter as u8),
             _ => {

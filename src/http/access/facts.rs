@@ -43,6 +43,7 @@ impl RequestFacts {
                 Version::HTTP_2 => "HTTP/2.0",
                 _ => "HTTP/1.1",
             },
+            // The cut may part a letter: lines escape all that is no ASCII.
             agent: agent[..agent.len().min(AGENT_LEN_MAX)].to_vec(),
             id: has_id.then(|| request_id(headers)),
             trace: if has_id { TraceContext::of(headers) } else { None },

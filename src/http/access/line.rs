@@ -160,6 +160,7 @@ fn common_time(time: SystemTime) -> String {
 
 /// A time as neve's own log has it (RFC 3339).
 fn precise_time(time: SystemTime) -> String {
+    // A date of HTTP has whole seconds.
     let micros = time.duration_since(UNIX_EPOCH).unwrap_or_default().subsec_micros();
     let date = HttpDate::from(time).to_string();
     let [day, month, year, clock] = parts(&date).unwrap_or_default();

@@ -29,6 +29,7 @@ fn is_safe(id: &[u8]) -> bool {
 fn new_id() -> HeaderValue {
     let mut digits = Vec::with_capacity(32);
     let _ = write!(digits, "{:032x}", fastrand::u128(..)); // a Vec takes all
+    // Digits are a header value always: the other one satisfies the type only.
     HeaderValue::from_maybe_shared(bytes::Bytes::from(digits))
         .unwrap_or(HeaderValue::from_static("-"))
 }

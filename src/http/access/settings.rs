@@ -29,6 +29,7 @@ impl Access {
         client: ClientAddress,
     ) -> Arc<AccessEntry> {
         let facts = RequestFacts::of(request, client, self.request_ids);
+        // The declared length stands until `note_body` has that of the bytes that came.
         let len = request.body().size_hint().exact().unwrap_or(0);
         Arc::new(AccessEntry::of_request(self.sink.clone(), facts, len))
     }

@@ -28,6 +28,7 @@ impl TraceContext {
     /// Reads the trace that a request names. A malformed one is none.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         let mut named = headers.get_all(TRACEPARENT).iter();
+        // Two headers name no trace: neve and the next server might each take another one.
         let (value, None) = (named.next()?.as_bytes(), named.next()) else { return None };
         let (head, rest) = value.split_at_checked(LEN)?;
         let is_first = head.starts_with(b"00");
@@ -37,6 +38,8 @@ impl TraceContext {
         let (version, trace) = (&head[..2], &head[3..35]);
         let (parent, flags) = (&head[36..52], &head[53..]);
         let fields = [version, trace, parent, flags];
+        // The recommendation knows small hex digits only, forbids version ff, and takes ids of
+        // zeros for none.
         let is_hex = |field: &&[u8]| field.iter().all(|b| b"0123456789abcdef".contains(b));
         let is_zero = |field: &[u8]| field.iter().all(|b| *b == b'0');
         let is_right = ends
@@ -48,12 +51,14 @@ impl TraceContext {
         let (trace, parent) = (trace.try_into().ok()?, parent.try_into().ok()?);
         // The least bit of a hex digit; no other flag is known.
         let is_sampled = flags[1] % 2 == u8::from(flags[1].is_ascii_digit());
+        // Not zero, for the same reason.
         let (span, state) = (fastrand::u64(1..), state(headers));
         is_right.then_some(Self { trace, parent, span, is_sampled, state })
     }
 
     /// Id of the trace.
     pub(super) fn trace(&self) -> &str {
+        // Always text: `of` took hex digits only.
         str::from_utf8(&self.trace).unwrap_or_default()
     }
 
@@ -70,6 +75,7 @@ impl TraceContext {
     /// Headers of a request to an upstream.
     pub(super) fn onward(&self) -> HeaderMap {
         let flags = u8::from(self.is_sampled);
+        // Version 00 also behind a later one: neve passes on no fields that it does not know.
         let text = format!("00-{}-{}-{flags:02x}", self.trace(), self.span());
         let parent = HeaderValue::try_from(text).ok().map(|value| (TRACEPARENT, value));
         let state = self.state.clone().map(|value| (TRACESTATE, value));

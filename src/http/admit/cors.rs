@@ -12,6 +12,7 @@ use hyper::{Method, Request};
 
 /// Methods that pages may use.
 const METHODS: [&str; 4] = ["GET", "POST", "HEAD", "OPTIONS"];
+/// Headers that pages may send.
 const HEADERS: [&str; 4] = ["origin", "accept", "content-type", "x-requested-with"];
 
 /// Origin that a request claims.
@@ -64,6 +65,7 @@ fn allowed_method(name: &[u8]) -> Option<&'static str> {
 }
 
 fn allow(headers: &mut HeaderMap) {
+    // A browser takes no `*` for a request with credentials. The node sends both all the same.
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
     headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
 }
@@ -71,6 +73,7 @@ fn allow(headers: &mut HeaderMap) {
 /// A refusal is an answer that allows nothing.
 fn preflight(asked: &HeaderMap, method: &[u8]) -> HeaderMap {
     let mut headers = HeaderMap::new();
+    // Before the decision: the refusal depends on these headers as well.
     for name in ["Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers"] {
         headers.append(VARY, HeaderValue::from_static(name));
     }

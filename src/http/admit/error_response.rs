@@ -113,6 +113,7 @@ impl ErrorResponse {
         let mut response = Self { status, text, allow }.response();
         let headers = response.headers_mut();
         headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+        // gorilla/websocket leaves the connection open, also after a 400.
         headers.remove(CONNECTION);
         response
     }

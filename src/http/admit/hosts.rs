@@ -36,7 +36,8 @@ impl Hosts {
         Self::Named(names.iter().map(|name| name.to_lowercase()).collect())
     }
 
-    /// Returns these names and `localhost`; addresses only where any name is allowed.
+    /// Returns these names and `localhost`. If any name is allowed here, only addresses and
+    /// `localhost` are there.
     pub(crate) fn or_local(&self) -> Self {
         let mut names = match self {
             Self::Any => Vec::new(),
@@ -54,6 +55,8 @@ impl Hosts {
             Self::Any => Ok(()),
             Self::Named(names) => {
                 let name = without_port(host);
+                // A page that points its own name to this machine sends that name, so an address
+                // comes from no such page.
                 let allowed = name.parse::<IpAddr>().is_ok()
                     || names.iter().any(|allowed| allowed.eq_ignore_ascii_case(name));
                 if allowed { Ok(()) } else { Err(BadHost::NotAllowed) }

@@ -29,15 +29,15 @@ impl Policy {
     }
 }
 
-/// Checks method, length and media type of a request to a path of JSON-RPC, in the node's order
-/// (libevm, `rpc/http.go`). `body_bytes_max` is the highest length, `len` the length if it is known.
+/// Checks method, length and media type of a request to a path of JSON-RPC, in the node's order and
+/// with its exceptions (libevm, `validateRequest` in `rpc/http.go`). `body_bytes_max` bounds the
+/// body, and `len` is its length if that is known.
 pub(crate) fn check_json(
     method: &Method,
     len: Option<u64>,
     body_bytes_max: usize,
     content_type: &[u8],
 ) -> Result<(), ErrorResponse> {
-    // The order and the exceptions are those of libevm's `validateRequest` (`rpc/http.go`).
     if method == Method::PUT || method == Method::DELETE {
         return Err(ErrorResponse::METHOD);
     }

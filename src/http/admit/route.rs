@@ -50,6 +50,7 @@ pub(crate) fn decode(path: &str) -> Option<String> {
     let mut pieces = path.split('%');
     let mut bytes = pieces.next()?.as_bytes().to_vec();
     for piece in pieces {
+        // `from_str_radix` takes a sign, which an escape has not: `%+1` must fail.
         let digits =
             piece.get(..2).filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))?;
         bytes.push(u8::from_str_radix(digits, 16).ok()?);
@@ -92,6 +93,7 @@ fn clean(path: &str) -> Cow<'_, str> {
         }
     }
     let mut clean = format!("/{}", kept.join("/"));
+    // `path.Clean` drops the last slash, and gorilla/mux puts it back.
     if path.ends_with('/') && clean != "/" {
         clean.push('/');
     }

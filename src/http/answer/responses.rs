@@ -156,7 +156,6 @@ thread_local! {
 /// Value of `x-neve-head`.
 fn head_value(head: u64) -> Option<HeaderValue> {
     NEWEST.with_borrow_mut(|newest| {
-        // Thousands of responses have the same head: its text is written once a thread.
         if newest.as_ref().is_none_or(|(known, _)| *known != head) {
             let value = HeaderValue::try_from(format!("{head:#x}")).ok()?;
             *newest = Some((head, value));

@@ -70,6 +70,7 @@ impl Responder {
             let counted = RequestCounts { calls, took: began.elapsed(), response: None };
             return Some(Answered { waited, counted: Some(counted) });
         }
+        // Sent from here: the response need not wait until the event loop wakes and has its turn.
         let (out, status) = self.uncounted(reply, question.persistence);
         let (response, out) = (Some((status, out.body_len())), Box::new(out));
         let waited = UnsentResponse { stream, out }.send().map(Waited::Unsent);
@@ -106,6 +107,7 @@ impl Responder {
         persistence: Persistence,
     ) -> (ResponseWriter, StatusCode) {
         match reply {
+            // Nearly all: their head is copied from a prepared text, without a map of headers.
             RpcResponse::Answer(body) if body.coding().is_none() => {
                 let head = self.rpc.serving.head();
                 (ResponseWriter::plain(body, persistence, head), StatusCode::OK)

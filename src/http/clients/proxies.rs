@@ -37,6 +37,7 @@ impl Proxies {
 
     /// True if `address` is in a trusted network.
     pub(crate) fn trust(&self, address: IpAddr) -> bool {
+        // A listener of IPv6 sees an IPv4 peer by a mapped address, which no IPv4 network has.
         let address = address.to_canonical();
         self.networks.iter().any(|network| network.contains(address))
     }
@@ -79,6 +80,8 @@ impl Proxies {
                 _ => line.split(',').map(str::trim).filter(|text| !text.is_empty()).collect(),
             };
             for text in addresses.into_iter().rev() {
+                // Behind a text that is no address nothing is believed: the client may have written
+                // all of that.
                 let address = address(text)?;
                 farthest = Some(address.into());
                 if !self.trust(address) {
@@ -127,6 +130,7 @@ fn split(text: &str, at: char) -> Option<Vec<&str>> {
     let separates = |letter: char| {
         match letter {
             _ if escaped => escaped = false,
+            // A backslash escapes inside quotes only (RFC 9110, 5.6.4).
             '\\' if quoted => escaped = true,
             '"' => quoted = !quoted,
             _ => return letter == at && !quoted,

@@ -11,7 +11,7 @@ use crate::shared::lock::lock;
 /// Counts of open things by address.
 #[derive(Debug)]
 pub(crate) struct Seats {
-    /// Highest number of connections of one address.
+    /// Highest number of one address.
     most: AtomicUsize,
     taken: Mutex<HashMap<ClientAddress, usize>>,
 }
@@ -38,6 +38,7 @@ impl Seats {
     pub(crate) fn take(self: &Arc<Self>, address: ClientAddress) -> Option<Seat> {
         let mut taken = self.lock();
         let count = taken.get(&address).copied().unwrap_or(0);
+        // Relaxed: a bound that a reload has just set may hold one connection later.
         if count >= self.most.load(Ordering::Relaxed) {
             return None;
         }

@@ -55,7 +55,7 @@ enum Ahead {
     None,
 }
 
-/// A connection.
+/// A connection of the event loop. It closes when it is dropped.
 pub(crate) struct FastConnection {
     /// None while another thread, which waits for the disk, has it.
     stream: Option<TcpStream>,
@@ -128,6 +128,7 @@ impl FastConnection {
 
     /// Closes the connection after the response to its next request, which says so.
     pub(crate) fn close_after_next(&mut self) {
+        // With `None` the last response is on its way, and no later one may follow it.
         if self.ahead == Ahead::Any {
             self.ahead = Ahead::One;
         }
@@ -160,6 +161,7 @@ impl FastConnection {
 
     /// Returns the time at which neve closes it, if nothing is sent until then.
     pub(crate) fn deadline(&self, deadlines: Deadlines) -> Option<Instant> {
+        // While another thread has the socket, neve owes the client something, and not the reverse.
         (!self.waits()).then(|| self.sent + self.wait_kind().limit(deadlines))
     }
 

@@ -31,7 +31,7 @@ use crate::http::{Handoff, OpenConnection, ToFast, ToFull, UnsentResponse, Waite
 #[cfg(test)]
 mod tests;
 
-/// Highest number of events of one wait.
+/// Highest number of events of one wait. Fewer gained nothing: docs/decisions/rejected.md.
 const EVENTS: usize = 1024;
 /// Token of messages from other threads, for which no socket has an event.
 const HANDOFF: Token = Token(usize::MAX);
@@ -114,6 +114,7 @@ impl EventLoop {
                 self.take_handoffs(now);
             }
             self.turns(now);
+            // Here, so that one look at the clock times all calls of the round.
             self.service.responder.rpc.counters.latencies.settle(now);
             self.close_expired(now);
         }
@@ -123,6 +124,7 @@ impl EventLoop {
     fn turns(&mut self, now: Instant) {
         // A turn may push its key again: that one is for the next round, after a look at the sockets.
         let mut again = std::mem::take(&mut self.again);
+        // An event of this round may have added a key that was there already.
         again.sort_unstable();
         again.dedup();
         again.into_iter().for_each(|key| self.turn(key, now));
@@ -188,13 +190,16 @@ impl EventLoop {
             return self.remove(key);
         }
         self.look_by(key);
-        // Bytes that were read before it came raise no event.
+        // Bytes that were read before it came raise no event. While neve drains, the turn closes it
+        // if it is idle.
         if came || self.drain_end.is_some() {
             self.turn(key, now);
         }
     }
 
     fn answered(&mut self, key: usize, waited: Option<Waited>, now: Instant) {
+        // The key is still its own: a connection without its socket has no turn and no deadline, so
+        // it stays open.
         let (Some(connection), Some(waited)) = (self.open.get_mut(key), waited) else {
             return self.remove(key);
         };
@@ -235,8 +240,11 @@ impl EventLoop {
             return;
         };
         let (service, room) = (&self.service, &mut self.room);
+        // A connection that is alone holds up no other, so it may unpack more here
+        // (docs/decisions/0037).
         residency::set_alone(is_alone);
-        // A panic of one connection must not end the others.
+        // A panic of one connection must not end the others. The connection is closed with all that
+        // it half did.
         let need = catch_unwind(AssertUnwindSafe(|| connection.go_on(service, room, now)));
         match need.unwrap_or(NextStep::Nothing) {
             NextStep::Client
@@ -273,6 +281,8 @@ impl EventLoop {
     fn leave(&mut self, key: usize, read: Bytes) {
         let Some(moved) = self.open.remove(key).leave(read) else { return };
         let fd = moved.stream.as_raw_fd();
+        // Before the message: the other thread may close the socket, and the next one may get its
+        // number.
         match self.poll.registry().deregister(&mut SourceFd(&fd)) {
             // The other thread ends only after this one.
             Ok(()) => drop(self.leaving.send(ToFull::Connection(moved))),

@@ -35,7 +35,7 @@ pub(crate) enum Seen {
     Other,
 }
 
-/// A plain request.
+/// A plain request, by its place in the read buffer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FastRequest {
     /// Range of its body, which ends the request.
@@ -104,6 +104,7 @@ impl FastService {
         let limit = self.responder.rpc.limits.body_bytes_max;
         let (len, content_type) = (said.len.map(|len| len as u64), said.content_type);
         request.method == Some("POST")
+            // The full path refuses HTTP/1.1 without it, and answers HTTP/1.0.
             && said.host.is_some()
             && self.policy.check_host(said.host).is_ok()
             && content_type.is_some_and(|content_type| {
@@ -127,6 +128,7 @@ impl<'h> Said<'h> {
             } else if is("host") {
                 once(&mut said.host, value)?;
             } else if is("accept-encoding") {
+                // All lines of this name are one list, so several are allowed.
                 said.accepts.add(value);
             } else if is("connection") {
                 once(&mut said.connection, value)?;
@@ -162,6 +164,8 @@ fn ends_lines_with_crlf(request: &Request<'_, '_>, head: &[u8]) -> bool {
 /// looks behind each value. A search for each LF would cost more than the rest of the parse.
 fn is_tidy(request: &Request<'_, '_>, head: &[u8]) -> bool {
     let is_cr = |at: usize| head.get(at) == Some(&b'\r');
+    // httparse returns slices of `head`, so an address is a place in it. The arithmetic wraps
+    // because an absent path lies elsewhere; no place fits then.
     let start = head.as_ptr().addr();
     let end = |piece: &[u8]| piece.as_ptr().addr().wrapping_sub(start).wrapping_add(piece.len());
     let path = request.path.unwrap_or_default().as_bytes();

@@ -38,6 +38,7 @@ impl Service {
             Route::Rpc { root: true } if self.policy.rpc_here && Upgrade::is_wanted(request) => {
                 Err(NonRpc::WebSocket)
             }
+            // The root has other uses by other methods: the status page, and WebSockets.
             Route::Rpc { root }
                 if self.policy.rpc_here && (!root || request.method() == Method::POST) =>
             {

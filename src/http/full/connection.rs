@@ -32,7 +32,7 @@ use crate::http::{Handoff, OpenConnection, ToFast, draining, ws};
 enum ConnectionEnd {
     /// Nothing is left: the connection is closed.
     Nothing,
-    /// A WebSocket.
+    /// A WebSocket, and the bytes that hyper read behind its handshake.
     WebSocket(Box<(Accepted, HyperSocket)>, Bytes),
     /// An idle connection, which is still open.
     Idle(Box<HyperSocket>),
@@ -141,6 +141,7 @@ async fn talk(
     let parts = connection.into_parts();
     let (socket, read) = (parts.io.into_inner(), parts.read_buf);
     match upgrade.take() {
+        // The client may not have the whole 101, so no frame can follow it.
         Some(_) if ended.is_err() => ConnectionEnd::Nothing,
         Some(accepted) => ConnectionEnd::WebSocket(Box::new((accepted, socket)), read),
         None => left(&quiet, socket, &read, ended).await,

@@ -88,6 +88,7 @@ pub(super) async fn serve(
 ) {
     let service = place.load_full();
     let deadlines = service.deadlines;
+    // Names for what is only held: the guards go with the connection, and not here.
     let OpenConnection { stream, read, address, proxied, held: _held, counted: _counted, .. } =
         moved;
     let account = service.responder.rpc.memory.account(address);
@@ -122,6 +123,7 @@ pub(super) async fn serve(
     let mut look = pin!(sleep_until(clock.next_look(Instant::now())));
     let ended = poll_fn(|context| {
         let mut closes = !told && draining.as_mut().poll(context).is_ready();
+        // A loop, because a timer that was reset wakes the task only once it is polled again.
         while look.as_mut().poll(context).is_ready() {
             let now = Instant::now();
             match clock.look(now) {
@@ -168,6 +170,7 @@ async fn respond(
     let account = service.responder.rpc.memory.account(address);
     let held = STREAM_BYTES + FRAME_BYTES + head_bytes(request.headers());
     let mut reserved = account.reserve(Holder::Head, held);
+    // Only behind the reservation: the socket reads on once all open streams have begun.
     open.begin();
     let (stream, state) = (Http2Stream::current(), Arc::new(IdleState::default()));
     let client = service.client(&request, address, Arc::clone(&state));
@@ -175,6 +178,7 @@ async fn respond(
     let no_room = || service.responder.response(RpcResponse::NoRoom);
     let response = match &mut reserved {
         Some(reserved) => {
+            // Without a body the client owes nothing, and has no clock.
             if !request.body().is_end_stream() {
                 stream.reads(&state);
             }
@@ -202,6 +206,7 @@ async fn answer(
     mut request: Request<Incoming>,
     client: &Client,
 ) -> Response<HttpBody> {
+    // Over HTTP/1 the parser has this bound. Over HTTP/2 hyper bounds the bytes of headers only.
     if request.headers().len() > HEADERS_MAX {
         return service.refuse(ErrorResponse::HEADERS.response(), client);
     }
@@ -255,6 +260,7 @@ fn builder(
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(streams_max)
+        // The cast is safe: at most 16 KiB.
         .max_header_list_size(service.header_bytes_max.min(HEADERS_BYTES_MAX) as u32)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)

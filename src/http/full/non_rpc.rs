@@ -8,7 +8,7 @@ use crate::http::admit::ErrorResponse;
 pub(super) enum NonRpc {
     /// A health check that wants nothing.
     Empty,
-    /// For the administrator.
+    /// Asks for a page for operators that this listener has.
     Admin,
     /// Wants the status page.
     Page,
@@ -16,7 +16,7 @@ pub(super) enum NonRpc {
     Rest,
     /// Wants, or should want, a WebSocket.
     WebSocket,
-    /// From a mirror.
+    /// Asks for segments or records, below `/mirror/v1/`.
     Mirror,
     /// For another path of the node.
     Relayed(PathAndQuery),

@@ -35,6 +35,7 @@ impl Service {
         };
         let origin = self.origin(client, hops);
         let streamed = self.stream(rpc_request(&mut outbound, &origin), &origin, client).await;
+        // Until the head of the response: the body goes at the pace of the client.
         calls.time(&self.responder.rpc.counters, began.elapsed());
         match streamed {
             Some(Ok(relayed)) => self.responder.relayed(relayed.response, relayed.behind),
@@ -132,6 +133,7 @@ impl Service {
         let account = self.responder.rpc.memory.account(client.address);
         let body = match read(request.into_body(), limit, account).await {
             Ok(body) if body.ended => body,
+            // Its length was not declared: it has one byte more at least.
             Ok(_) => return Err(ErrorResponse::too_long(limit as u64 + 1, limit as u64).response()),
             Err(Unread::Broken) => return Err(ErrorResponse::GONE.response()),
             Err(Unread::NoRoom) => {

@@ -87,7 +87,7 @@ impl Service {
         client: &Client,
     ) -> Result<Response<HttpBody>, Infallible> {
         add(&self.responder.rpc.counters.requests, 1);
-        let key = self.key(&mut request);
+        let key = self.key(&mut request); // first: from here on the path has no key in it
         if let (Some(entry), Ok(Some(key))) = (&client.entry, &key) {
             entry.note_key(key.name());
         }
@@ -97,6 +97,7 @@ impl Service {
                 let ended = read_unwanted(&mut request, &client.quiet).await;
                 whole(closing_unless(ended, plain_empty()))
             }
+            // A browser sends a preflight without the key, so it gets its answer without one.
             (None, Cors::Preflight(headers)) => {
                 let ended = read_unwanted(&mut request, &client.quiet).await;
                 whole(closing_unless(ended, preflight(headers)))
@@ -238,6 +239,7 @@ impl Service {
                 upgrade.accept(&request, client.address, key, access, hops)
             }
             NonRpc::Moved(path) => moved(&path, request.uri().query()),
+            // Mirrors are not served here, and the caller has answered relayed paths.
             NonRpc::Mirror | NonRpc::Relayed(_) => ErrorResponse::NOT_FOUND.response(),
             NonRpc::Away(refusal) => self.refused(refusal),
             NonRpc::Refused(refusal) => self.responder.named(self.refused(refusal)),
@@ -279,6 +281,7 @@ impl Service {
         {
             return closing_unless(body.ended, whole(refused));
         }
+        // Not before: the time in which a client sends its body is no time of a call.
         let began = Began::now();
         let mut reply = self.answer(&body.bytes, accepts, client, began).await;
         for _ in 0..PRICE_REQUESTS_MAX {

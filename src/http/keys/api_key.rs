@@ -26,6 +26,7 @@ impl KeyHash {
 
     /// Reads 64 hex digits.
     pub(super) fn parse(text: &str) -> Option<Self> {
+        // The parser of `B256` takes this prefix, and the file has one form only.
         let digits = Some(text).filter(|text| !text.starts_with("0x"))?;
         digits.parse().ok().map(Self)
     }
@@ -93,6 +94,7 @@ impl ApiKey {
         for message in calls {
             (count, refused) = (count.saturating_add(1), refused || !allowed(message));
         }
+        // Before the rate: calls that are not allowed use up none of it.
         if refused {
             self.used.method.increment(1);
             return Err(KeyRefusal::method().of(body, items_max));

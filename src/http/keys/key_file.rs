@@ -62,6 +62,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<ApiKey>, (usize, String)> {
 
 fn key(value: &DeValue<'_>) -> Result<ApiKey, String> {
     let DeValue::Table(table) = value else { return Err("no table; write [[key]]".to_owned()) };
+    // A misspelled `methods` without an effect would allow all methods.
     for (member, _) in table {
         if !MEMBERS.contains(&&**member.get_ref()) {
             return Err(format!("an unknown member; known: {}", MEMBERS.join(", ")));
@@ -84,6 +85,8 @@ fn key(value: &DeValue<'_>) -> Result<ApiKey, String> {
 }
 
 fn check_name(name: &str) -> Result<(), String> {
+    // A name stands in TOML, in labels of metrics and in log lines: none of these bytes needs an
+    // escape.
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if (1..=NAME_LEN_MAX).contains(&name.len()) && name.bytes().all(is_word) {
         return Ok(());
@@ -100,6 +103,7 @@ fn rate(value: &DeValue<'_>) -> Result<f64, &'static str> {
         DeValue::Float(number) => number.as_str().replace('_', "").parse().ok(),
         _ => None,
     };
+    // TOML also has `nan` and `inf`, which no range contains.
     let number = number.filter(|number| (0.01..=1_000_000.0).contains(number));
     number.ok_or("requests-per-second: allowed are numbers from 0.01 to 1000000")
 }

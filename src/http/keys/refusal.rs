@@ -90,7 +90,7 @@ impl KeyRefusal {
         })
     }
 
-    /// The response.
+    /// Makes the response: a JSON-RPC error with HTTP 401, 403 or 429.
     pub(crate) fn response(self) -> Response<ResponseBody> {
         let (status, wait) = (self.status, self.wait);
         let mut response = not_stored(typed(status, JSON, ResponseBody::from(self.text())));

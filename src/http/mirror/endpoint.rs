@@ -40,7 +40,7 @@ struct Permit(
     #[allow(dead_code, reason = "held")] Seat,
 );
 
-/// Endpoint for mirrors.
+/// Endpoint for mirrors, below `/mirror/v1/`.
 #[derive(Clone)]
 pub(crate) struct MirrorEndpoint {
     pub(crate) serving: Arc<Serving>,
@@ -159,7 +159,10 @@ impl MirrorEndpoint {
         let (out, pieces) = mpsc::channel(AHEAD);
         let (serving, mut drain) = (Arc::clone(&self.serving), self.drain.clone());
         tokio::spawn(async move {
+            // In the task: the place is taken until the stream ends.
             let _permit = permit;
+            // A stream has no end of its own: without the signal neve would wait for it until the
+            // drain runs out.
             tokio::select! {
                 () = RecordStream::new(&serving, from, out).run() => {}
                 () = draining(&mut drain) => {}

@@ -56,6 +56,8 @@ impl<'s> RecordStream<'s> {
                         return;
                     }
                 }
+                // hyper has dropped the body: the place among mirrors becomes free before the next
+                // frame.
                 () = self.out.closed() => return,
             }
         }
@@ -64,6 +66,8 @@ impl<'s> RecordStream<'s> {
     /// Sends all that there is.
     async fn catch_up(&mut self) -> Result<(), StreamEnd> {
         loop {
+            // Before each height: the mirror must drop a withdrawn one before it gets another in
+            // its place.
             self.take_back().await?;
             let (reader, next) = (self.serving.reader.clone(), self.next);
             let read = move || reader.resident().record(next);
@@ -92,6 +96,8 @@ impl<'s> RecordStream<'s> {
     async fn take_back(&mut self) -> Result<(), StreamEnd> {
         let first = self.serving.reader.range().map_or(0, |range| *range.start());
         let mut from = None;
+        // From the newest down: a withdrawal takes all heights from one on, so below an equal one
+        // all are equal.
         while let Some((height, hash, checksum)) = self.sent.back().copied() {
             let reader = self.serving.reader.clone();
             let is_same = stored(move || match reader.resident().record(height)? {

@@ -24,6 +24,7 @@ impl RelayPaths {
         }
         let path = uri.path();
         let is_encoded = |escape: &str| path.to_ascii_lowercase().contains(escape);
+        // A server behind neve may take each of these for a slash, and answer for another path.
         if path.contains('\\') || is_encoded("%2f") || is_encoded("%5c") {
             return None;
         }

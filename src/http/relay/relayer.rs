@@ -305,6 +305,7 @@ impl Relayer {
         origin: &CallOrigin<'_>,
     ) -> Result<Fetched, NotRelayed> {
         let mut request = rpc_request(outbound, origin);
+        // By a name: the place is held until the response is whole.
         let Held { _place, memory } = self.enter_with(&mut request, origin)?;
         self.read(&request, memory).await
     }

@@ -28,7 +28,8 @@ pub(crate) fn write_json_ok(
 ) {
     put(out, &[version(persistence)]);
     PLAIN.with_borrow_mut(|prepared| {
-        // Only a new head changes these lines: thousands of responses share them.
+        // Only a new head changes these lines: thousands of responses share them. Without a text
+        // this is the first use, in which `newest` is that of an empty store.
         if prepared.newest != newest || prepared.text.is_empty() {
             prepared.write(newest);
         }
@@ -52,6 +53,7 @@ impl Prepared {
         if let Some(head) = newest {
             let _ = write!(text, "x-neve-head: {head:#x}\r\n"); // a Vec takes all
         }
+        // As `Cors::mark` has it for a request without an `Origin`.
         put(text, &["vary: Origin\r\n"]);
         self.newest = newest;
     }

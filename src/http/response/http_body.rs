@@ -22,7 +22,7 @@ pub(crate) enum HttpBody {
     Whole(CopiedBody),
     /// A stream of files or records for mirrors.
     Stream(StreamBody),
-    /// From an upstream.
+    /// From an upstream, or another body that is wrapped for the access log or for HTTP/2.
     Streamed(Streamed),
 }
 
@@ -53,6 +53,8 @@ impl HttpBody {
         memory: &Arc<MemoryBudget>,
         address: ClientAddress,
     ) {
+        // The others bound their own memory: a mirror's piece by piece, a relayed one by its
+        // reservation.
         if let Self::Whole(body) = self {
             body.count(counters);
             body.charge(memory, address);

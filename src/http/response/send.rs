@@ -43,6 +43,7 @@ pub(crate) fn send(stream: impl AsFd, slices: &[IoSlice<'_>]) -> io::Result<usiz
 /// (`tcp_poll` arms that).
 pub(crate) fn takes_more(stream: impl AsFd) -> io::Result<bool> {
     let mut asked = [PollFd::new(&stream, PollFlags::OUT)];
+    // A time-out of zero: it looks and does not wait.
     poll(&mut asked, Some(&Timespec::default()))?;
     Ok(!asked[0].revents().is_empty())
 }

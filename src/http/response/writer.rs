@@ -199,6 +199,7 @@ impl ResponseWriter {
     /// Notes that so many bytes were sent. Returns whether the kernel took any.
     fn sent(&mut self, sent: io::Result<usize>) -> io::Result<bool> {
         match sent {
+            // Something is left to send: without progress the caller would ask for ever.
             Ok(0) => Err(ErrorKind::WriteZero.into()),
             Ok(sent) => {
                 (&mut self.head).chain(&mut self.frame).advance(sent);

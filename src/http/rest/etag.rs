@@ -82,7 +82,7 @@ pub(crate) fn condition(headers: &HeaderMap, tag: &str) -> Condition {
     }
 }
 
-/// RFC 9110, 8.8.3.2.
+/// Comparison of tags (RFC 9110, 8.8.3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Comparison {
     /// Weak tags equal nothing.

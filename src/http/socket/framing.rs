@@ -39,7 +39,7 @@ enum Part {
 
 #[derive(Debug, Default)]
 struct Head {
-    /// Bytes that passed.
+    /// Bytes of this head that passed.
     len: usize,
     /// Those of the last line.
     line: usize,

@@ -276,7 +276,8 @@ impl HyperSocket {
     /// Waits for the next request. Parks the connection when it is idle for a while.
     pub(super) fn idling<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         let idle = self.deadline.limits.idle;
-        // Amid a request or response the connection cannot leave hyper.
+        // Amid a request or response the connection cannot leave hyper. With so short a time-out it
+        // closes instead.
         if self.fed || self.unsent || self.quiet.is_parked() || PARK_AFTER >= idle {
             return self.deadline.waiting(context, Timeout::Idle);
         }

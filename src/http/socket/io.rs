@@ -41,6 +41,7 @@ impl AsyncWrite for HyperSocket {
         context: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
+        // The client may have its refusal already: what hyper writes now would come behind it.
         if self.memory.refused {
             return Poll::Ready(Err(NO_ROOM.into()));
         }

@@ -112,6 +112,7 @@ impl WsConnection<'_> {
             let damaged = held && serving.reader.record(height).is_none();
             return if damaged { Err(unreadable(height)) } else { Ok(()) };
         };
+        // v1.15 announces heads with the keys of Helicon before Helicon, too.
         let helicon = serving.rules() == Rules::Helicon || self.rpc.status.helicon_heads();
         let form = if helicon { HeaderForm::V1_15 } else { HeaderForm::V1_14 };
         let (socket, pace, news) = (&mut self.socket, &mut self.pace, &mut self.news);

@@ -110,6 +110,7 @@ impl CloseReason {
 fn close_frame(code: Option<CloseCode>) -> Vec<u8> {
     let code =
         code.map(u16::from).map_or_else(Vec::new, |code| vec![(code >> 8) as u8, code as u8]);
+    // FIN with the opcode of a close, and no mask, as a server has none (RFC 6455, 5.1 and 5.2).
     [&[0x88, code.len() as u8], &code[..]].concat()
 }
 

@@ -223,7 +223,7 @@ impl WsConnection<'_> {
     }
 
     async fn take(&mut self, message: Message) -> Result<(), CloseReason> {
-        self.asked = None;
+        self.asked = None; // any frame shows that the client is there, not the pong alone
         let body: Bytes = match message {
             Message::Text(text) => text.into(),
             Message::Binary(bytes) => bytes,
@@ -275,6 +275,8 @@ impl WsConnection<'_> {
             entry.note_source(calls.source());
         }
         calls.count(&self.rpc.counters, began.elapsed());
+        // Before the response: an `eth_unsubscribe` of the message ends a subscription at the
+        // upstream, too.
         self.end_relayed();
         self.respond(frame, entry).await
     }
@@ -327,7 +329,7 @@ impl WsConnection<'_> {
         }
     }
 
-    /// Answers a message.
+    /// Answers a message, here or on a thread that may wait for the disk.
     async fn answer(&mut self, body: &Bytes) -> Result<(WsResponse, Calls), CloseReason> {
         match self.answer_if_resident(body) {
             Ok(answered) => Ok(answered), // nearly always
@@ -360,7 +362,7 @@ impl WsConnection<'_> {
         written
     }
 
-    /// Writes a response.
+    /// Writes a response, and notes the time, from which on the next ping is due.
     pub(super) async fn write(&mut self, out: ResponseWriter) -> Result<(), CloseReason> {
         write(&mut self.socket, out).await?;
         self.sent = Instant::now();

@@ -92,6 +92,7 @@ impl KeptBytes {
         if self.head_len < 2 + more + if mask == 0 { 0 } else { 4 } {
             return None;
         }
+        // Big-endian: a length of two bytes stands in the last two of eight.
         let mut long = [0; 8];
         long[8 - more..].copy_from_slice(&self.head[2..2 + more]);
         Some(if more == 0 { u64::from(short) } else { u64::from_be_bytes(long) })

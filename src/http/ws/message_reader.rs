@@ -79,6 +79,7 @@ impl MessageReader {
                 Sending::Broken => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
                 Sending::Here(out) => match ready!(self.io.poll_out(context, out)) {
                     Ok(Sent::All) => Ok(Sending::Nothing),
+                    // `poll_out` waits while the socket is full, so only cold bytes come here.
                     Ok(Sent::Full | Sent::Cold) => self.load(),
                     Err(error) => Err(error),
                 },

@@ -28,6 +28,7 @@ impl WsConnection<'_> {
         if body.len() > FREE_BYTES && !account.hold(&mut held, Holder::Message, body.len()) {
             return Err(CloseReason::no_room());
         }
+        // To parse a longer body would hold up the connections of this thread.
         let wants = (body.len() <= LONG_BODY).then(|| self.rpc.wants(body));
         let body = Bytes::copy_from_slice(body); // it is a part of the buffer into which the next one is read
         let (rpc, offload, copied) = (Arc::clone(self.rpc), self.offload, body.clone());
@@ -36,6 +37,7 @@ impl WsConnection<'_> {
                 Some(wants) => Ok(wants),
                 None => offload.run(Class::Search, address, move || rpc.wants(&copied)).await,
             };
+            // Without a thread for the parse nothing is lent, and the calls are misses.
             let lent = lender.lend(wants.unwrap_or_default(), address).await;
             LentMessage { lent, body, began, entry, _held: held }
         }));
@@ -73,6 +75,7 @@ impl WsConnection<'_> {
         let socket = self.socket.get_ref();
         let (answered, subscriptions) = match gone.watch(answering, || socket.has_gone()).await {
             Ok(done) => done,
+            // Both end the connection, because its subscriptions are gone with the work.
             Err(NotDone::Full) => return Err(busy()),
             Err(NotDone::Failed) => return Ok((WsResponse::Last(None), Calls::default())),
         };

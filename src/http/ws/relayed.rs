@@ -33,6 +33,7 @@ impl WsConnection<'_> {
         if body.len() > 0 {
             self.respond(framed(body), entry).await?;
         }
+        // Only now does the client know the ids of its subscriptions.
         frame.into_iter().for_each(|frame| self.subscriptions.go_on(frame));
         Ok(())
     }

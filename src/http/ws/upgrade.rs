@@ -42,7 +42,7 @@ impl Upgrade {
         has_token(headers, &CONNECTION, "upgrade") && has_token(headers, &UPGRADE, "websocket")
     }
 
-    /// Answers a handshake.
+    /// Answers a handshake: 101, or a refusal as gorilla/websocket makes it.
     pub(crate) fn accept(
         &self,
         request: &Request<Incoming>,

@@ -28,8 +28,9 @@ pub(crate) struct WriteStall {
 }
 
 impl WriteStall {
-    /// Awaits a write.
+    /// Awaits a write, and adds the time that it waited for the client.
     pub(crate) async fn of<T>(&mut self, write: impl Future<Output = T>) -> T {
+        // A first poll without the clock: most writes need no wait.
         let mut write = pin!(write);
         let first = poll_fn(|context| Poll::Ready(write.as_mut().poll(context))).await;
         if let Poll::Ready(done) = first {

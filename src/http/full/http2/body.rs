@@ -40,6 +40,7 @@ impl Responding {
         memory_of_stream: Option<Reservation>,
     ) -> HttpBody {
         let Self { stream, memory, address, open, entry } = self;
+        // The clock starts here: hyper polls no body for which the client has no room.
         stream.sends();
         let may_wait = body.size_hint().upper().is_none_or(|len| len > u64::from(open.window()));
         let wrapped = Http2Body {
@@ -154,6 +155,8 @@ impl Body for Http2Body {
     }
 
     fn is_end_stream(&self) -> bool {
+        // hyper sends the end with the last piece if it is told, so an end that goes apart is not
+        // told.
         !self.ends_apart && self.rest.is_empty() && self.body.is_end_stream()
     }
 

@@ -66,6 +66,7 @@ impl ConnectionClock {
             return Look::Open;
         }
         let Some(cut_at) = self.cut_at else {
+            // After GOAWAY the client has the same time again, or that of a write if it was idle.
             self.cut_at = Some(line + if is_idle { write } else { TAKEN_WITHIN * write });
             return Look::Closing(if is_idle { Timeout::Idle } else { Timeout::Write });
         };

@@ -87,6 +87,7 @@ impl SendMemory {
     }
 
     fn take_own(&self, bytes: usize) -> bool {
+        // A load and a store, and no exchange: no other thread comes between.
         let free = self.free.load(Ordering::Relaxed).checked_sub(bytes);
         if let Some(free) = free {
             self.free.store(free, Ordering::Relaxed);
@@ -132,6 +133,7 @@ impl SendMemory {
     fn piece_goes(&self) {
         self.pieces.fetch_sub(1, Ordering::Relaxed);
         *lock(&self.moved) = Instant::now();
+        // All wake, because the memory may suit any of them; the others wait again.
         let waiting = std::mem::take(&mut *lock(&self.waiting));
         waiting.into_iter().for_each(Waker::wake);
     }
@@ -149,6 +151,7 @@ impl Taken {
     pub(super) fn resize(&mut self, bytes: usize) -> bool {
         match self {
             Self::OfConnection(memory, held) => {
+                // One of the two differences is zero.
                 let fits = memory.take_own(bytes.saturating_sub(*held));
                 if fits {
                     memory.free.fetch_add(held.saturating_sub(bytes), Ordering::Relaxed);
@@ -227,6 +230,7 @@ impl StreamPieces {
         let mut state = lock(&self.state);
         if state.held > 0 {
             let mut tails = lock(&self.memory.tails);
+            // Numbers ascend, so the first and the last key are the oldest and the newest tail.
             let number = tails.last_key_value().map_or(0, |(last, _)| last + 1);
             tails.insert(number, self.memory.line.now());
             state.tail = Some(number);

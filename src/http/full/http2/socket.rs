@@ -115,6 +115,7 @@ impl FrameMeter {
     fn pauses(&mut self) -> bool {
         let pauses = self.heads > HEADS_AT_ONCE;
         if pauses {
+            // The head that was one too many has come: it is the first of the next turn.
             self.heads = 1;
         }
         pauses

@@ -120,6 +120,7 @@ impl OpenStream {
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
+        // A stream that is dropped before it begins must not stop the reader for ever.
         self.begin();
         self.streams.open.fetch_sub(1, Ordering::Relaxed);
         *lock(&self.streams.moved) = Instant::now();
@@ -205,6 +206,7 @@ impl Http2Stream {
 
 /// Time between looks at a clock that others set.
 pub(super) fn look_every(deadlines: &Deadlines) -> Duration {
+    // Half of the shorter one: a look comes before any deadline that was set since the last look.
     deadlines.idle.min(deadlines.write) / 2
 }
 
