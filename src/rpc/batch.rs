@@ -48,7 +48,7 @@ impl From<Cold> for Stopped {
 }
 
 impl Rpc {
-    /// Answers a batch.
+    /// Answers a batch. Fails if another thread must do all of it.
     pub(super) fn batch(
         &self,
         messages: &[Message<'_>],
@@ -109,6 +109,8 @@ impl Rpc {
             }
         }
         match caller.work.ended() {
+            // No call is left for the error. But a node that is late ends the batch without a
+            // newline.
             Some(Stop::Late) => Err(Stopped::From(messages.len(), RpcError::TIMED_OUT)),
             _ => Ok(()),
         }
@@ -227,6 +229,7 @@ fn relayed_whole(
 }
 
 fn too_many(messages: &[Message<'_>]) -> ResponseBody {
+    // One error with the id of the first call, as libevm has it (`rpc/handler.go`).
     let call = messages.iter().find(|message| message.kind() == Kind::Call);
     let mut out = vec![b'['];
     envelope::error(&mut out, call.map_or(b"null", Message::id), &RpcError::BATCH_TOO_LARGE);

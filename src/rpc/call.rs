@@ -17,7 +17,7 @@ use crate::shared::{
     MemoryBudget, Meter, MethodLabel, MissReason, Outcome, Serving, Status, ThreadCounters, Work,
 };
 
-/// Answers bodies.
+/// Parts that an answer to a body needs, for one thread.
 #[derive(Clone)]
 pub(crate) struct Rpc {
     pub(crate) serving: Arc<Serving>,
@@ -30,7 +30,7 @@ pub(crate) struct Rpc {
     pub(crate) counters: Arc<ThreadCounters>,
     /// Turns of this thread's subscribers that replay.
     pub(crate) replays: Replays,
-    /// Treatment of misses.
+    /// Treatment of misses: refused or relayed, and batches with one whole or split.
     pub(crate) misses: MissPolicy,
     /// Heights below the served range, if there are any.
     pub(crate) below: Option<Arc<dyn Below>>,
@@ -113,6 +113,7 @@ impl Rpc {
             Some(_) => Err(caller.work.error().into()), // its deadline passed while it waited
             None => execute::result(&context, query, out),
         };
+        // Before any return: what a call changed until it failed may have to be undone, too.
         caller.changes.add(context.changes);
         let outcome = match &answered {
             Ok(()) => Outcome::Hit,
@@ -218,6 +219,7 @@ impl Rpc {
         }
         match message.query(rules) {
             Err(NoQuery::NotServed) => Err(not_served(message, caller)),
+            // A new filter is left out: without a response no client would learn its id.
             Ok((method, query @ (Query::FilterChanges(_) | Query::UninstallFilter(_)))) => {
                 silent(self.ask(message, method, query, caller, &mut unsent))
             }

@@ -199,6 +199,7 @@ fn named_block(value: &[u8]) -> Block {
         Some("latest" | "pending" | "safe" | "finalized" | "accepted") => Block::Head,
         Some(digits) => {
             let digits = digits.strip_prefix("0x");
+            // A hash stands here, too: it does not fit, and its height is unknown.
             let number = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
             number.map_or(Block::Unknown, Block::Number)
         }

@@ -106,6 +106,7 @@ impl<'s> Caller<'s> {
     pub(super) fn accepts(&self) -> AcceptEncoding {
         match self.over {
             Transport::Http(accepts) => accepts,
+            // A frame of a WebSocket has no content coding.
             Transport::Socket(_) => AcceptEncoding::default(),
         }
     }
@@ -115,6 +116,7 @@ impl<'s> Caller<'s> {
 pub(super) fn ids_fit(messages: &[Message<'_>], caller: &Caller<'_>) -> bool {
     let ids = || messages.iter().filter_map(Message::raw_id);
     let bytes: usize = ids().map(<[u8]>::len).sum();
+    // Twice, because the text that gets them grows by doubling.
     bytes <= IDS_FREE_BYTES
         || caller.memory.covers(2 * ids().map(envelope::echoed_len).sum::<usize>())
 }

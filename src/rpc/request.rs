@@ -142,6 +142,7 @@ impl Rpc {
             Some(Method::Logs | Method::FilterLogs | Method::FeeHistory) => true,
             Some(Method::FilterChanges) => match message.query(self.serving.rules()) {
                 Ok((_, Query::FilterChanges(id))) => {
+                    // A filter of blocks reads one hash for each height, and searches nothing.
                     let filter = self.filters.get(&id, Instant::now());
                     filter.is_some_and(|filter| matches!(filter.topic, FilterKind::Logs(..)))
                 }
@@ -203,6 +204,7 @@ impl Rpc {
 
     fn is_about_own_filter(&self, message: &Message<'_>) -> bool {
         use Method::{FilterChanges, FilterLogs, UninstallFilter};
+        // First by the name alone: the parameters of other calls need not be read again.
         if !matches!(message.served(), Some(FilterLogs | FilterChanges | UninstallFilter)) {
             return false;
         }

@@ -69,6 +69,7 @@ impl Filters {
 
     /// Sets other bounds. Filters beyond them stay open.
     pub(crate) fn set_max(&self, max: usize, address_max: usize) {
+        // Relaxed: a filter that is made at this moment may still have the bounds of before.
         self.max.store(max, Ordering::Relaxed);
         self.address_max.store(address_max, Ordering::Relaxed);
     }
@@ -108,6 +109,7 @@ impl Filters {
         account: Account<'_>,
     ) -> Result<(Reservation, FilterPlace), RpcError> {
         let max = self.max.load(Ordering::Relaxed);
+        // Under the caller's lock, so that two filters do not pass one bound.
         if held.entries.len() >= max {
             return Err(too_many(max));
         }
@@ -131,6 +133,7 @@ impl Filters {
     /// Returns a filter, and notes the poll.
     pub(crate) fn poll(&self, id: &str, now: Instant) -> Option<Arc<OpenFilter>> {
         let filter = self.get(id, now)?;
+        // Another caller may have removed it since: then this poll is its last.
         if let Some(entry) = self.held().entries.get_mut(id) {
             entry.asked = now;
         }
@@ -140,6 +143,7 @@ impl Filters {
     /// Removes a filter, and returns it if there was one.
     pub(crate) fn close(&self, id: &str, now: Instant) -> Option<FilterEntry> {
         let removed = self.held().entries.remove(id);
+        // No timer removes filters: for its client an idle one was gone already.
         removed.filter(|entry| !entry.is_idle(now))
     }
 
@@ -182,6 +186,7 @@ impl OpenFilter {
         let mut next = self.next();
         let before = *next;
         take(before)?;
+        // Never back: the head is lower than before if heights were withdrawn.
         *next = Some(before.unwrap_or(0).max(head + 1));
         Ok((before, *next))
     }
@@ -257,6 +262,7 @@ impl FilterKind {
 
 /// An id of a subscription as the node makes them: 128 random bits in hex, without leading zeros.
 pub(crate) fn new_id() -> String {
+    // An id counts on its own connection only, so it need not be hard to guess.
     format!("{:#x}", fastrand::u128(..))
 }
 

@@ -243,6 +243,7 @@ impl Subscriptions {
         let due =
             |held: &&mut OpenSubscription| held.hears() && held.next.unwrap_or(first) == height;
         let told = self.held.iter_mut().filter(due).map(|held| {
+            // Before the write: if that fails, the connection ends.
             held.next = Some(height + 1);
             // From here on it is measured: see `lag`.
             held.live |= height == head;

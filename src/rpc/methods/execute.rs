@@ -142,6 +142,7 @@ fn rare(context: &QueryContext<'_>, query: Query, out: &mut BodyBuilder) -> Resu
         | Query::Uncle(..)
         | Query::Logs(_)
         | Query::FeeHistory { .. } => {
+            // neve has no pool of transactions.
             Err(Miss::NotRelayed("eth_newPendingTransactionFilter").into())
         }
     }
@@ -230,6 +231,7 @@ fn transaction_at_index(
 ) -> Result<(), NotRead> {
     match read(serving, at, Wanted::Count, out.text())? {
         Found::Stored(record) if index < record.header()?.transactions.into() => {
+            // An index below the number of transactions fits.
             out.stored(transaction_of(record, index as usize)?)?;
         }
         Found::Unpacked { height, transactions } if index < transactions as u64 => {

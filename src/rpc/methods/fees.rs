@@ -46,7 +46,6 @@ pub(crate) fn history(
         return Err(Miss::Height(heights.start).into());
     }
     let with_tips = !percentiles.is_empty();
-    // So many blocks take longer than other connections of this thread should wait.
     if heights.end - heights.start > LONG_BLOCKS {
         residency::not_here()?;
     }
@@ -128,6 +127,7 @@ fn fees(
     }
     let make = || {
         let block = readable(&record, FULL)?;
+        // The block is read already: beyond the limit the next one fails.
         context.work.examine(block.len() as u64);
         let fees = match rule {
             FeeRule::Helicon => BlockFees::from_block(block.as_ref()),
@@ -159,6 +159,7 @@ fn next_fee(
     if node_head > head {
         return Err(Miss::Height(heights.end).into());
     }
+    // The price follows from the gas clocks of the headers since then (ACP-194).
     let from = settled(context.serving)?;
     let headers: Vec<Header> =
         (from..=head).map(|height| header(context, height)).collect::<Result<_, _>>()?;

@@ -21,6 +21,7 @@ pub(crate) fn open(
     topic: FilterKind,
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
+    // Before the checks: a block that comes during them is news to the filter.
     let held = context.serving.reader.range().ok_or(Miss::Empty)?;
     admit(context, &topic, &held)?;
     let (head, account) = (Some(*held.end()), context.memory.account());
@@ -46,6 +47,7 @@ fn admit(
         }
         LogRange::Range { from, to } => {
             let below = |bound: LogBound| bound.number().filter(|n| n < held.start());
+            // Two looks are enough for the archive: its heights have no gap.
             if let Some(height) = below(from).or_else(|| below(to))
                 && !(is_archived(context, height) && is_archived(context, held.start() - 1))
             {
@@ -69,6 +71,7 @@ pub(crate) fn changes(
 ) -> Result<(), QueryError> {
     let held = context.serving.reader.range().ok_or(Miss::Empty)?;
     let (first, head) = (*held.start(), *held.end());
+    // Before the poll: a miss must neither keep the filter open nor move its cursor.
     fresh(context.serving)?;
     let filter = context.filters.poll(id, Instant::now());
     let filter = filter.ok_or_else(|| not_found(context, id))?;

@@ -21,7 +21,7 @@ pub(crate) enum Want {
     Logs(LogsAt, Vec<Vec<u64>>),
 }
 
-/// Blocks of logs.
+/// Blocks whose logs are wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LogsAt {
     /// Logs of all blocks of these heights.

@@ -64,6 +64,7 @@ fn heights(
     let held = reader.range().ok_or(Miss::Empty)?;
     let head = *held.end();
     let is_past = |bound: neve_jsonrpc::LogBound| bound.number().is_some_and(|n| n <= head);
+    // Between numbers up to the head there is one answer, however old the head is.
     if !(is_past(from) && is_past(to)) {
         fresh(context.serving)?;
     }

@@ -36,6 +36,7 @@ pub(crate) fn transaction(
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
     let text = transaction_of(record.clone(), index)?;
+    // It is parsed here, so its pages must be in memory first.
     text.probe()?;
     here_if_short(text.as_ref())?;
     let raw = raw_transaction(text.as_ref()).map_err(|_| Miss::Unreadable(record.height()))?;

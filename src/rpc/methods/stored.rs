@@ -30,6 +30,7 @@ pub(crate) fn record(serving: &Serving, at: BlockId) -> Result<RecordRef, NotRea
         BlockId::Tag(tag) => {
             fresh(serving)?;
             match tag {
+                // Before Helicon each accepted block is final, so these tags are the head.
                 Tag::Safe | Tag::Finalized if serving.rules() == Rules::Helicon => {
                     settled(serving)?
                 }
