@@ -120,6 +120,7 @@ pub(crate) struct Counted {
 
 impl Counted {
     pub(super) fn new(began: Instant) -> Self {
+        // The outcome stands if nothing else is noted: the client left before an end.
         IN_FLIGHT.increment(1.0);
         Self { outcome: "abandoned", began }
     }

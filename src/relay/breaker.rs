@@ -49,12 +49,12 @@ impl UpstreamBreaker {
         self.closed_from.is_some_and(|from| now < from)
     }
 
-    /// The upstream answered.
+    /// Notes that the upstream answered. Failures before that count no more.
     pub(super) fn succeeded(&mut self) {
         *self = Self { paused: self.paused, ..Self::default() };
     }
 
-    /// The upstream did not answer.
+    /// Notes that the upstream did not answer.
     pub(super) fn failed(&mut self, now: Instant) {
         if self.is_open(now) && !std::mem::take(&mut self.trying) && self.failures >= FAILURES_MAX {
             return; // it was made before the breaker opened, as others that failed

@@ -76,6 +76,8 @@ impl Best {
     /// True if no upstream can improve it.
     fn is_complete(&self) -> bool {
         let is_taken = |one: &Option<Verdict>| one.as_ref().is_some_and(|one| one.is_result);
+        // A batch of notifications has no responses, and one upstream must have got it all the
+        // same.
         self.answered && self.found.iter().all(is_taken)
     }
 
@@ -149,7 +151,7 @@ impl Relay {
         sent: Transactions,
         deadline: TokioInstant,
     ) -> mpsc::UnboundedReceiver<Result<Responses, Failure>> {
-        let (tell, outcomes) = mpsc::unbounded_channel();
+        let (tell, outcomes) = mpsc::unbounded_channel(); // each upstream has one outcome
         let mut places = Vec::new();
         let (held, now) = (Arc::new(HeldPlace::new(request)), Instant::now());
         for candidate in self.state.candidates(request.head, &request.calls, true, now) {
@@ -172,6 +174,7 @@ impl Relay {
             let (tell, held) = (tell.clone(), Arc::clone(&held));
             let memory = request.kept.as_ref().map(|kept| Arc::clone(&kept.memory));
             tokio::spawn(async move {
+                // Held until this upstream has answered, also without the client.
                 let ((_permit, asking), _memory) = (asking, memory);
                 let outcome = asking.await;
                 count(sent, &outcome);

@@ -17,7 +17,7 @@ use crate::client::{StreamClient, Ticker};
 use crate::rpc::{CallFacts, Transactions};
 use crate::shared::{ClientAddress, Reservation};
 
-/// Clock of deadlines.
+/// Clock of deadlines: that of the runtime's timers.
 pub(super) type TokioInstant = tokio::time::Instant;
 
 /// Attempts of a request that only reads, while they fail.
@@ -280,7 +280,7 @@ impl Relay {
         short.is_some_and(|short| self.state.learn(candidate.place, calls, short, *address))
     }
 
-    /// Asks one upstream.
+    /// Asks one upstream, up to the end of the attempt, and notes the outcome at its gate.
     pub(super) async fn attempt(
         &self,
         candidate: &Candidate,
@@ -320,12 +320,15 @@ impl Relay {
         let (path, body) = (request.path.as_ref(), request.body.clone());
         let more = request.headers(self.state.number);
         let sent = self.clients[place].send(path, body, more).await;
+        // Only a connection that never came about proves that the upstream has nothing of the
+        // request.
         let response = sent.map_err(|error| (Failure::Unreachable, error.is_connect()))?;
         let (sent, now) = (|failure| (failure, false), Instant::now());
         let response = self.state.check(place, response, request.path.is_none()).map_err(sent)?;
         let (head, body) = response.into_parts();
         let body = BegunBody::read(body).await.map_err(sent)?;
         let content_type = head.headers.get(CONTENT_TYPE).cloned();
+        // The media type goes on to the client, and a server may repeat a key there, too.
         let texts =
             [content_type.as_ref().map(HeaderValue::as_bytes), body.short().map(|all| &**all)];
         let checked =

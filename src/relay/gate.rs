@@ -71,6 +71,7 @@ impl UpstreamGate {
         if busy(&mut self.pace) || following.is_some_and(busy) {
             return Err(Failure::Limited);
         }
+        // The breaker comes last: it counts on an outcome of each request that it lets in.
         if !self.breaker.enter(now) {
             return Err(Failure::NoUpstream);
         }

@@ -40,6 +40,7 @@ impl RecentTimes {
         if self.times.len() < SAMPLES_MIN {
             return None;
         }
+        // A copy: the order of the times tells which one is the oldest.
         let mut sorted = self.times.clone();
         let place = (sorted.len() * 95).div_ceil(100) - 1;
         let (_, p95, _) = sorted.select_nth_unstable(place);
@@ -66,8 +67,9 @@ impl HedgeBudget {
         self.percent > 0
     }
 
-    /// Notes a read.
+    /// Notes a read, which earns its part of a hedge.
     pub(super) fn earn(&self) {
+        // Relaxed, here and below: the number publishes no other data.
         let more = |left: u64| Some((left + self.percent).min(100 * BURST));
         let _ = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more); // never refused
     }

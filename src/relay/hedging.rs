@@ -15,6 +15,7 @@ use super::state::Candidate;
 
 /// True if a second upstream may be asked while the first one is slow.
 fn may_hedge(request: &RelayRequest) -> bool {
+    // A filter has one issuer: a second upstream could only deny it.
     request.repeatable && request.path.is_none() && request.calls.filter.is_none()
 }
 

@@ -78,6 +78,7 @@ impl Issued {
             moved.collect()
         };
         let (young, old) = (moved(&self.young), moved(&self.old));
+        // Shares may name ids that found no new place: to remove one later does nothing.
         Self { young, old, shares: self.shares.clone(), since: self.since }
     }
 

@@ -144,6 +144,7 @@ impl RelayState {
         let mut gate = self.gate(candidate.place);
         // An upstream that is only relayed to has no following that would need a share.
         let Some(upstream) = &candidate.upstream else { return enter(&mut gate, None) };
+        // Following counts by the same pace, so both together keep within the rate of the upstream.
         enter(&mut gate, Some(&mut upstream.state().pace))?;
         upstream.charge(1);
         Ok(())
@@ -221,6 +222,7 @@ impl RelayState {
             one.ruled = ruled.contains(&one.place);
             one.unlikely |= self.gate(one.place).lacks.has(calls, now);
         }
+        // Each key is made once: gates may change meanwhile, and the order must not.
         all.sort_by_cached_key(|one| {
             let gate = self.gate(one.place);
             let rank = gate.rank(tries, now);

@@ -35,6 +35,7 @@ impl Incoming {
             subscription: Cow<'a, str>,
         }
         let parts: Parts<'_> = serde_json::from_str(text).ok()?;
+        // A message with parts of both kinds could be taken for either, so it is none.
         match (parts.params, parts.result, parts.error) {
             (Some(params), None, None) => id(&params.subscription).map(Self::Notification),
             (None, Some(result), None) => match serde_json::from_str::<&str>(result.get()) {

@@ -33,6 +33,7 @@ pub(super) struct Coming(Arc<AtomicUsize>);
 impl Coming {
     /// The message has come.
     pub(super) fn ends(&self) {
+        // Relaxed, here and below: the socket and its session are one task.
         self.0.store(0, Ordering::Relaxed);
     }
 

@@ -219,6 +219,7 @@ impl<'s> SocketSession<'s> {
 
     /// Takes the response to the current call.
     fn respond(&mut self, text: &str, id: Option<Box<str>>) -> Result<(), SocketEnd> {
+        // For the response to an `eth_unsubscribe` no client waits.
         let Some(Current { counted: Some(mut counted), .. }) = self.current.take() else {
             return Ok(());
         };
@@ -273,5 +274,6 @@ impl<'s> SocketSession<'s> {
 }
 
 fn ping_interval(state: &RelayState) -> Duration {
+    // So an upstream gets two or three pings before its silence ends the socket.
     state.config.sockets.idle_timeout / 3
 }

@@ -37,12 +37,12 @@ impl RelaySocket {
         let _ = self.commands.send(Command::Subscribe(call)); // the end is an event
     }
 
-    /// Ends a subscription.
+    /// Ends a subscription at the upstream. Its response goes to no client.
     pub(crate) fn unsubscribe(&self, id: Box<str>) {
         let _ = self.commands.send(Command::Unsubscribe(id)); // the end is an event
     }
 
-    /// The next event.
+    /// Waits for the next event. Behind the last one it says that the upstream is gone.
     pub(crate) async fn next(&mut self) -> SocketEvent {
         let ended = SocketEvent::Ended(SocketEnd::Failed(Failure::Unreachable));
         self.events.recv().await.unwrap_or(ended)
