@@ -81,8 +81,9 @@ impl Following {
         Self { _relay: Some(AbortOnDropHandle::new(tokio::spawn(relaying))), ..following }
     }
 
-    /// Ends following.
+    /// Ends following, and waits until it has ended.
     pub(crate) async fn end(self) {
+        // Awaited: until it has ended it may still append.
         self.task.abort();
         let _ = self.task.await; // it was aborted, or has ended
     }
@@ -100,6 +101,7 @@ async fn relay_once_admitted(
         }
     };
     let _ = timeout(ADMISSION_MAX, admitted).await;
+    // Also without an admitted one: the settings name the earlier upstreams no longer.
     live.send_modify(|live| {
         if let (Some(relay), Some(earlier)) = (&relay, &live.relay) {
             relay.take_filters(earlier);

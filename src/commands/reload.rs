@@ -119,6 +119,7 @@ impl Reload {
             match read {
                 Ok(newer) => {
                     endpoint.headers.replace(&newer);
+                    // Logs and pages must hide the new keys, too.
                     remember(endpoint);
                     info!(%file, upstream, "upstream headers read");
                 }
@@ -130,8 +131,10 @@ impl Reload {
     /// Reads the file again and says in the log what changed. A wrong file changes nothing. Returns the
     /// source of blocks if another one is wanted.
     pub(crate) fn run(&mut self) -> Option<UpstreamConfig> {
+        // Before the settings: a mistake in their file must not keep a revoked key alive.
         self.reload_keys();
         if let Some(sink) = &self.access_log {
+            // A rotation moves the file and then sends SIGHUP.
             sink.log().reopen();
         }
         let Some(file) = self.source.file().map(|file| file.display().to_string()) else {
@@ -157,8 +160,10 @@ impl Reload {
         self.ready.store(Arc::new(newer.ready));
         self.rates.store(Arc::new(Rates::of(&newer)));
         let limits = client_limits(&newer);
+        // Each change has all threads make a new service, so an equal value changes nothing.
         self.live.send_if_modified(|live| std::mem::replace(&mut live.limits, limits) != limits);
         self.drain_timeout = newer.http.drain_timeout;
+        // The others stay as they are, so that the next reload names them again.
         self.values.replace(&changes.reloaded, &newer.values);
         info!(file, reloaded = %changes.reloaded.join(", "), "settings reloaded");
         if !changes.needs_restart.is_empty() {

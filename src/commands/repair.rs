@@ -47,6 +47,7 @@ async fn repair_all(config: Config) -> Result<bool, StartError> {
     notes.iter().for_each(|note| warn!(target: crate::observe::log::NOTES, "{note}"));
     let (scrubbed, dir) = (reader.clone(), place.path().to_owned());
     let scrubbing = tokio::task::spawn_blocking(move || {
+        // A scrub notes damage in the reader, and `damaged` tells of it.
         let mut bases = scrubbed.sealed().into_iter();
         bases.try_for_each(|(base, _)| scrubbed.scrub(&dir, base, &mut |_| {}).map(drop))
     });
@@ -70,6 +71,7 @@ async fn repair_all(config: Config) -> Result<bool, StartError> {
     // Nothing is evicted: the store is as it was, but for the damage.
     let (ingest, writer) =
         parts.writing(writer, Retention::default(), config.fsync_interval, None)?;
+    // For an intact store no upstream is asked.
     let failed = if damaged.is_empty() {
         Vec::new()
     } else {

@@ -36,6 +36,7 @@ pub fn run(config: Config, source: SettingsSource) -> ExitCode {
     // Before the first thread: it changes the environment.
     let inherited = Inherited::take();
     let levels = observe::log::queued(&config.log);
+    // Lines of the log wait in a queue: they are written at any end of this function.
     let _flush = observe::log::FlushAtEnd(FLUSH_WITHIN);
     config::warn_of_unknown(&config::command(GROUPS));
     process::raise_descriptors(); // the limit on connections depends on it
@@ -84,6 +85,7 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     let follower = parts.follower(&config, ingest.clone());
     // Before the threads: handles that they make earlier would count into nothing.
     let metrics = observe::metrics::install();
+    // Guards here and below: reading, pushing and the work beside end with this function.
     let (below, _reading) = below(&parts, &config, &place)?;
     #[cfg(feature = "archive")]
     let _pusher = parts.pusher(&config, &place)?;
@@ -166,6 +168,7 @@ fn beside(
     let starting =
         head_age::start(Arc::clone(serving), Arc::clone(status), Arc::clone(&reload.ready));
     let starting = tokio::spawn(starting);
+    // Without upkeep the samples of histograms add up until the next scrape.
     let upkeep =
         tokio::spawn(observe::metrics::keep_up(observe::metrics::UPKEEP_EVERY, move || {
             let Some(metrics) = &metrics else { return };

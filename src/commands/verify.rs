@@ -227,6 +227,8 @@ fn add(digest: &mut Keccak256, stored: &Stored<'_>) {
     digest.update((stored.flags & !FLAG_ZERO_DIFFICULTY).to_le_bytes());
     for part in [HASHES, HEADER, FULL, RECEIPTS] {
         let bytes = &*with_number(stored, part);
+        // With its length: bytes that moved from one part to the next would otherwise give the same
+        // digest.
         digest.update((bytes.len() as u64).to_le_bytes());
         digest.update(bytes);
     }

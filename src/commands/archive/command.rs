@@ -22,7 +22,7 @@ const COULD_NOT: u8 = 2;
 /// nice(1) of a push, whose hashes would take processors from a server beside it.
 const PUSH_NICE: i32 = 10;
 
-/// Runs a command.
+/// Runs a command. The exit code is 1 after findings, and 2 if it could not read or write.
 pub fn run(args: &ArchiveArgs) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let done = match runtime {

@@ -36,7 +36,7 @@ pub(crate) struct ReadCost {
 /// Cost of an archive.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Cost {
-    /// Kinds of objects.
+    /// Objects and bytes of each kind.
     pub(crate) kinds: [(&'static str, Amount); 5],
     /// All objects and bytes.
     pub(crate) all: Amount,

@@ -50,6 +50,7 @@ pub(super) async fn pulled(
     let manifest = held.ok_or_else(|| Failed::NoManifest.to_string())?.manifest;
     let flags = flags(dir, from, (place, manifest.range));
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    // The settings of this machine's server may have a rule that evicts what a pull brings.
     let mut config =
         Config { retention: Retention::default(), ..Config::without_upstream(&flags)? };
     if let Some(archive) = &mut config.archive {
@@ -78,6 +79,8 @@ pub(super) async fn pulled(
     let status = Arc::clone(&parts.status);
     let pull = Pull { serving, status, goal, anchor: anchor.map(|anchor| anchor.height) };
     let ended = pull.ended().await;
+    // Following has no end of its own. It is awaited, because the writer ends when the last handle
+    // is gone.
     following.abort();
     let _ = following.await; // it was aborted
     if !finish(ingest, writer, FINISH_TIME_MAX).await {
@@ -145,6 +148,7 @@ impl Pull {
                 told = Instant::now();
             }
             let archive = self.status.archive().unwrap_or_default();
+            // Segments join at their end: below a rejected one no other can.
             if archive.refused > 0 || self.is_done(heights) {
                 return Ok(archive.refused);
             }

@@ -50,6 +50,7 @@ fn chain(command: &ArchiveCommand) -> Option<Chain> {
     };
     let public = network.map(Network::identity);
     let public = public.map(|identity| (identity.chain_id, identity.genesis.0));
+    // clap takes either a network or these two.
     let (chain_id, genesis) = public.or(chain_id.zip(genesis.map(|genesis| genesis.0)))?;
     Some(Chain { chain_id, genesis: Digest(genesis), range: *range })
 }

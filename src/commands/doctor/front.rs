@@ -81,6 +81,7 @@ impl Front {
             let response = sent.map_err(|error| innermost(&error))?;
             let (status, headers) = (response.status(), response.headers());
             let source = headers.get(SOURCE).and_then(|value| value.to_str().ok());
+            // Any server may be behind the address, and its text goes to a terminal.
             let source = source.map(|text| PeerText::new(text).to_string());
             let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
             let body = body.map_err(|error| error.to_string())?.to_bytes();

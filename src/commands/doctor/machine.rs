@@ -121,6 +121,7 @@ fn unused(path: &Path) -> io::Result<()> {
     if UnixStream::connect(path).is_ok() {
         return Err(io::ErrorKind::AddrInUse.into());
     }
+    // A socket that an earlier process left is no obstacle: neve removes it.
     if path.symlink_metadata().is_ok_and(|file| !file.file_type().is_socket()) {
         return Err(io::ErrorKind::AlreadyExists.into());
     }

@@ -73,7 +73,7 @@ struct NodeHead {
     seconds: u64,
 }
 
-/// Checks an upstream.
+/// An upstream that is checked, and the ways to it.
 struct Node<'a> {
     name: &'a str,
     /// False if it gets relayed calls only.
@@ -146,7 +146,7 @@ impl Node<'_> {
         }
     }
 
-    /// Chain, head and age. A head from the future tells of a wrong clock on this side.
+    /// Chain, head and age.
     fn standing(&self, chain: u64, head: &NodeHead) -> Finding {
         let name = self.name;
         let height = quantity(&head.height).unwrap_or_default();

@@ -63,6 +63,7 @@ fn block_bytes(config: &Config) -> f64 {
 fn disk(config: &Config) -> String {
     let (segment, reserve) = (config.store.segment_bytes, config.store.disk_reserve_bytes);
     let (kept, more) = match (config.retention.bytes, blocks(config)) {
+        // Other bounds can only make it less.
         (Some(bound), _) => ((bound, "retained"), 0),
         (None, Some(blocks)) => {
             let bytes = bytes_of(blocks, config);

@@ -32,6 +32,7 @@ pub(super) fn node(
     };
     let [.., helicon] = &UPGRADES;
     let due = network.and_then(|network| time_on(helicon, network));
+    // First: such a node cannot follow its network any more, whatever neve supports.
     if release < HELICON_RELEASE && due.is_some_and(|due| due <= now) {
         let text = format!("{text}, which does not know {}", helicon.name);
         return Finding::problem("release", text, "upgrade the node to 1.15 or later");
@@ -57,6 +58,7 @@ pub(super) fn scheduled(name: &str, key: &str, time: &str, now: SystemTime) -> O
             Some(Finding::problem("upgrade", text, "upgrade neve: it may reject blocks"))
         }
         Some(left) if left > NOTICE => Some(Finding::ok("upgrade", text)),
+        // A time that cannot be read may be soon.
         _ => Some(Finding::warning("upgrade", text, advice)),
     }
 }

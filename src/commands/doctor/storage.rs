@@ -17,6 +17,7 @@ use crate::config::settings::Config;
 pub(super) fn check(config: &Config) -> Vec<Finding> {
     let dir = match &config.data_dir {
         Some(dir) => existing(dir),
+        // Without a directory neve makes a temporary one there.
         None => std::env::temp_dir(),
     };
     let file = match probe_file(&dir) {
@@ -46,6 +47,7 @@ fn unusable(dir: &Path) -> Option<String> {
     let active = files.iter().filter(|file| file.tier == Tier::Active).map(|file| &*file.name);
     let mut written = active.chain(["lock"]).map(|name| dir.join(name));
     written.find_map(|path| match access(&path, Access::WRITE_OK) {
+        // neve makes a file that is missing.
         Err(error) if error != Errno::NOENT => Some(format!("{}: {error}", path.display())),
         _ => None,
     })
@@ -110,6 +112,7 @@ fn judged(config: &Config, text: String, free: u64, used: u64) -> Finding {
 fn used(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let files = entries.filter_map(|entry| entry.metadata().ok()).filter(fs::Metadata::is_file);
+    // stat(2) counts units of 512 bytes on any file system.
     files.map(|file| file.blocks() * 512).sum()
 }
 

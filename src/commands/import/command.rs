@@ -66,6 +66,8 @@ async fn import(config: &Config, args: &ImportArgs) -> Result<bool, StartError> 
     let begin = ImportBegin { last, identity, chain_id: args.chain_id };
     let mut importer = Importer::new(config, &serving, ingest, begin)?;
     info!(head = last.map(|(head, _)| head), "importing");
+    // A signal ends the import at any point. Heights that the writer has by then are stored all the
+    // same.
     let ended = tokio::select! {
         ended = importer.run(&mut lines) => Some(ended),
         _ = interrupt.recv() => None,

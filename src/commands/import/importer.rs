@@ -94,6 +94,8 @@ impl Importer {
     ) -> Result<Self, StartError> {
         let fetch = &config.fetch;
         let checks = Checks {
+            // A store without an identity is empty: `identify` says the chain before the first
+            // proof.
             chain_id: begin.identity.map_or(0, |identity| identity.chain_id),
             senders: fetch.recover_senders == Senders::Always,
             admitted: fetch.admitted,
@@ -130,6 +132,7 @@ impl Importer {
         &mut self,
         lines: &mut mpsc::Receiver<ReadLine>,
     ) -> Result<(), ImportError> {
+        // In the order of the lines, because each height is held against the one before it.
         let mut proving = FuturesOrdered::new();
         let mut end = None;
         while end.is_none() || !proving.is_empty() {
@@ -181,6 +184,8 @@ impl Importer {
             let proven = match found {
                 Some(found) => Ok(found),
                 None => prover.prove(texts, checks).await.map(|assembled| {
+                    // From here on the reservation is that of the record, and no longer an
+                    // estimate.
                     budget.fit(&mut room, assembled.record.encoded_len());
                     Proven::New(Box::new(assembled), room)
                 }),

@@ -26,6 +26,7 @@ pub(super) fn start(file: Option<&Path>) -> io::Result<mpsc::Receiver<ReadLine>>
     };
     let (lines, incoming) = mpsc::channel(LINES_MAX);
     let thread = thread::Builder::new().name("import".to_owned());
+    // It is never joined: a read of a silent pipe may not end.
     thread.spawn(move || read_all(BufReader::with_capacity(1 << 20, source), &lines))?;
     Ok(incoming)
 }

@@ -30,7 +30,7 @@ pub(super) struct ImportLine {
 }
 
 impl ImportLine {
-    /// Reads a line.
+    /// Reads a line. Block and receipts become slices of `text`.
     ///
     /// # Errors
     /// The reason for which it is none of `neve export`.

@@ -44,6 +44,7 @@ impl Inherited {
 fn listener(sockets: &mut ListenFd, at: usize) -> io::Result<Option<Listener>> {
     match sockets.take_tcp_listener(at) {
         Ok(listener) => listener.map(Listener::kept_tcp).transpose(),
+        // A socket of another kind stays in its slot, for this second look.
         Err(_) => sockets.take_unix_listener(at)?.map(Listener::kept_unix).transpose(),
     }
 }

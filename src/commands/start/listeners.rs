@@ -129,6 +129,7 @@ impl Listeners {
                 bound => bound?,
             },
         };
+        // One worker is enough for operators.
         self.admin = self.listen(vec![listener], Role::Admin, &[Default::default()])?.pop();
         if let Some(address) = &self.admin {
             info!(%address, "admin listener");
@@ -208,6 +209,7 @@ impl Listeners {
         }
         let connections = &self.shared.connections;
         let empty = async {
+            // Relaxed: a number that is seen late costs one more look.
             while connections.load(Ordering::Relaxed) > 0 {
                 sleep(Duration::from_millis(10)).await;
             }

@@ -127,6 +127,8 @@ impl Parts {
         // The status of the earlier source would otherwise stand beside the new one.
         self.status.forget_mirror();
         self.chain = chain;
+        // A new one: the relay of before selects from the earlier pool until another one takes its
+        // place.
         self.pool = PoolSlot::default();
     }
 
@@ -139,6 +141,7 @@ impl Parts {
     pub(crate) fn relay(&self, config: &Config) -> Option<RelayShared> {
         let relay = config.misses.relay.as_ref()?;
         let state = RelayState::new(
+            // Followed upstreams come first: the relay knows them by their places in the pool.
             [&self.chain.endpoints[..], &self.chain.relayed_only].concat(),
             self.chain.tls.clone(),
             config.fetch.connect_timeout,

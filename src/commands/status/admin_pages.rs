@@ -85,7 +85,7 @@ async fn by_tcp(client: &StreamClient, path: &'static str) -> Result<Bytes, Stri
     body.map(http_body_util::Collected::to_bytes).map_err(|error| error.to_string())
 }
 
-/// Asks by a socket in the file system. neve closes the connection behind the response.
+/// Asks by a socket in the file system.
 async fn by_socket(socket: &Path, path: &str) -> Result<Bytes, String> {
     let response = exchange(socket, path).await.map_err(|error| error.to_string())?;
     // The connection is closed behind the response, so all that follows is the body.

@@ -227,6 +227,7 @@ fn calls(now: CallCounts, before: Option<CallCounts>) -> String {
         let _ = write!(shown, ", {relayed} relayed"); // a String takes all
     }
     if let Some(before) = before {
+        // The time that a look takes is left out, so the rate is a little high.
         let rate = now.all().saturating_sub(before.all()) as f64 / WATCH_EVERY.as_secs_f64();
         let _ = write!(shown, ", {rate:.0} a second"); // a String takes all
     }

@@ -90,6 +90,7 @@ fn label<'l>(labels: &'l str, name: &str) -> Option<&'l str> {
 
 /// Returns the first bound up to which this share of all calls took, in percent.
 fn below(buckets: &Buckets, share: u64) -> Option<String> {
+    // Buckets of Prometheus add up: the last one has all calls.
     let all = buckets.last().filter(|(_, all)| *all > 0)?.1;
     let needed = all.saturating_mul(share).div_ceil(100);
     let (bound, _) = buckets.iter().find(|(_, sum)| *sum >= needed)?;
