@@ -231,6 +231,7 @@ fn arg(setting: &Setting, heading: &'static str) -> Arg {
         .help(format!("{}{default}", first_sentence(setting.help)))
         .long_help(format!("{}{default}", setting.help))
         .help_heading(if setting.brief { COMMON } else { heading })
+        // clap would show the value of the variable, and that may be a key.
         .hide_env(true)
         .hide_short_help(!setting.brief);
     let arg = match setting.variable() {

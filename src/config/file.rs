@@ -33,7 +33,7 @@ pub(super) struct FileEntry {
 }
 
 impl SettingsFile {
-    /// Reads a file.
+    /// Reads a file of at most 1 MiB.
     ///
     /// # Errors
     /// All mistakes, one a line, each with file and line: no TOML, an unknown key with the nearest
@@ -60,6 +60,7 @@ impl SettingsFile {
                 Err(why) => mistakes.push((at, why)),
             }
         }
+        // By lines: the table has the order of its keys.
         mistakes.sort();
         let lines = mistakes.iter().map(|(at, why)| format!("{path}:{at}: {why}"));
         let lines: Vec<_> = lines.collect();

@@ -84,6 +84,7 @@ fn describe(page: &mut String, command: &mut Command, long: bool) {
     if has_settings {
         page.push_str("\nAll settings: [settings.md](settings.md).\n");
     }
+    // clap's own `help` says what `--help` says.
     for inner in command.get_subcommands_mut().filter(|inner| inner.get_name() != "help") {
         describe(page, inner, long);
     }

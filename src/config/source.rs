@@ -42,6 +42,7 @@ impl SettingsSource {
                 return Err(ConfigError::Value { named, why });
             }
             Some(path) => Some(PathBuf::from(path)),
+            // A development chain takes no upstream, and the file of this machine may name one.
             None if dev => None,
             None => default_file()?,
         };
@@ -57,7 +58,7 @@ impl SettingsSource {
         Values::new(self.groups, Some(&self.matches), file.transpose()?.as_ref())
     }
 
-    /// Returns the file.
+    /// Returns the path of the file, if one is read.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }

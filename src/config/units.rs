@@ -298,6 +298,7 @@ impl FromStr for ArchiveTrust {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
+        // The parser of `B256` takes `0x`, which this form does not have.
         let digest = |text: &str| text.parse::<B256>().ok().filter(|_| text.len() == 64);
         match text.split_once(':') {
             None if text == "prove" => Ok(Self::Prove),

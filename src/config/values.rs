@@ -153,7 +153,7 @@ impl Values {
         Ok(self.get(name)?.expect("the setting has a default"))
     }
 
-    /// Reads a list.
+    /// Reads a list: empty if there is neither a value nor a fixed default.
     pub(super) fn list<T: FromStr<Err: Display>>(&self, name: &str) -> Result<Vec<T>, ConfigError> {
         let parse = |text: &String| {
             text.parse().map_err(|error: T::Err| self.wrong(name, text, error.to_string()))
@@ -205,6 +205,7 @@ impl Values {
 
     /// Returns the settings whose values differ.
     pub(crate) fn changes(&self, newer: &Self) -> Vec<&'static Setting> {
+        // As typed: another spelling of the same value counts as a change, which does no harm.
         let differs = |setting: &&Setting| self.texts(setting.name) != newer.texts(setting.name);
         self.settings().filter(differs).collect()
     }

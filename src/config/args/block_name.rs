@@ -5,6 +5,7 @@ use neve_store::Hash;
 /// Reads the hash of a block.
 pub(super) fn hash(text: &str) -> Result<Hash, String> {
     let digits = text.strip_prefix("0x").filter(|digits| digits.len() == 64 && digits.is_ascii());
+    // Slices of two bytes end between characters, because all of them are ASCII.
     let byte = |at: usize| u8::from_str_radix(&digits?[2 * at..2 * at + 2], 16).ok();
     let mut bytes = [0; 32];
     for (at, place) in bytes.iter_mut().enumerate() {

@@ -308,6 +308,7 @@ fn queue(values: &Values) -> Result<QueueLimits, ConfigError> {
 fn connections_of_address(values: &Values) -> Result<usize, ConfigError> {
     let all: usize = values.count("connections-max")?;
     match values.get::<usize>("connections-address-max")? {
+        // A quarter of fewer than four is none, and no client could connect.
         None => Ok((all / 4).max(1)),
         Some(most) if most <= all => Ok(most),
         Some(_) => {

@@ -166,6 +166,7 @@ const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST)
 
 impl HttpConfig {
     pub(crate) fn of(values: &Values) -> Result<Self, ConfigError> {
+        // Those of this process: affinity and cgroups may leave fewer than the machine has.
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let threads = values.get::<usize>("threads")?.unwrap_or(cores);
         let mirrors_max =

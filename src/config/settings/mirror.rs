@@ -178,6 +178,7 @@ impl PushConfig {
         let is_bounded_otherwise = blocks.is_some() || age.is_some();
         // The bytes of a number or an age of blocks are not known: they may be none.
         let retained = if is_bounded_otherwise { 0 } else { bytes.unwrap_or(u64::MAX) };
+        // No segment would live until it is packed, and nothing would ever be pushed.
         if unpacked > 0 && retained.saturating_add(unpushed_bytes_max) <= unpacked {
             let why = if is_bounded_otherwise {
                 "pushes packed files, and --retain-blocks or --retain-age may evict segments before they are \

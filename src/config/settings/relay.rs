@@ -333,6 +333,7 @@ fn methods(values: &Values) -> Result<RelayMethods, ConfigError> {
             continue;
         }
         let wrong = |why: &str| Err(values.wrong("relay-methods", name, why));
+        // Ethereum writes `eth_call`, and Avalanche's own APIs `info.peers`.
         let Some((space, rest)) = name.split_once(['_', '.']) else {
             return wrong("no method; write NAMESPACE_NAME, or default");
         };
@@ -382,6 +383,7 @@ fn paths(values: &Values) -> Result<Arc<[String]>, ConfigError> {
     for path in paths {
         let wrong = |why: &str| Err(values.wrong("relay-paths", path, why));
         let Some(rest) = path.strip_prefix('/') else { return wrong("a path begins with /") };
+        // An escape such as `%61dmin`, or `..`, could reach what is refused below.
         let is_clean = |element: &str| {
             let letters =
                 element.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.~".contains(&b));

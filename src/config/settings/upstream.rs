@@ -302,6 +302,7 @@ fn endpoints(
 ) -> Result<Vec<Endpoint>, ConfigError> {
     let public = match network {
         Some(Network::Fuji) => "https://api.avax-test.network",
+        // Without a network this address is not used.
         _ => "https://api.avax.network",
     };
     let urls = match (values.texts("upstream"), mirror, network) {
