@@ -329,11 +329,12 @@ impl FromStr for Rate {
     }
 }
 
-fn height(text: &str) -> Option<u64> {
-    match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    }
+/// Reads a height, in decimal or as 0x and hexadecimal digits.
+pub(crate) fn height(text: &str) -> Option<u64> {
+    let (digits, radix) = text.strip_prefix("0x").map_or((text, 10), |digits| (digits, 16));
+    // `from_str_radix` takes a sign.
+    let height = u64::from_str_radix(digits, radix).ok();
+    height.filter(|_| !digits.starts_with('+'))
 }
 
 /// Bytes for people.
@@ -375,7 +376,7 @@ mod tests {
         assert_eq!("-1000".parse(), Ok(StartAt::BeforeHead(1000)));
         assert_eq!("0".parse(), Ok(StartAt::Height(0)));
         assert_eq!("0x10".parse(), Ok(StartAt::Height(16)));
-        for bad in ["", "-", "--1", "newest", "1.5", "0x", "99999999999999999999"] {
+        for bad in ["", "-", "--1", "newest", "1.5", "0x", "+1", "0x+1", "99999999999999999999"] {
             assert!(bad.parse::<StartAt>().is_err(), "{bad}");
         }
     }

@@ -110,5 +110,5 @@ fn not_json(words: String) -> ResponseBody {
     let mut out = Vec::new();
     envelope::error(&mut out, b"null", &error);
     out.extend_from_slice(envelope::NEWLINE);
-    String::from_utf8_lossy(&out).into_owned().into_bytes().into()
+    out.into()
 }

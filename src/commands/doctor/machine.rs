@@ -118,12 +118,16 @@ fn port(setting: &'static str, address: &ListenAddress) -> Finding {
 
 /// Checks that no process listens on a socket of the file system, and that one can be made there.
 fn unused(path: &Path) -> io::Result<()> {
-    if UnixStream::connect(path).is_ok() {
-        return Err(io::ErrorKind::AddrInUse.into());
-    }
-    // A socket that an earlier process left is no obstacle: neve removes it.
-    if path.symlink_metadata().is_ok_and(|file| !file.file_type().is_socket()) {
-        return Err(io::ErrorKind::AlreadyExists.into());
+    if let Ok(file) = path.symlink_metadata() {
+        if !file.file_type().is_socket() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        // A socket that refuses was left by an earlier process, and neve removes it. It takes each other failure as
+        // the sign that somebody listens.
+        match UnixStream::connect(path) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+            _ => return Err(io::ErrorKind::AddrInUse.into()),
+        }
     }
     path.parent().map_or(Ok(()), |dir| tempfile::tempfile_in(dir).map(drop))
 }
@@ -191,6 +195,12 @@ mod tests {
         assert!(
             taken.to_string().ends_with("a file that is no socket; name another path"),
             "{taken}"
+        );
+        let _other = std::os::unix::net::UnixDatagram::bind(dir.path().join("other")).unwrap();
+        assert!(
+            at("other").text.contains("in use"),
+            "no stream can be made to it: {}",
+            at("other")
         );
         let nowhere = at("no/socket");
         let advice =

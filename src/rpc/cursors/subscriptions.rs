@@ -181,6 +181,9 @@ impl Subscriptions {
         if self.held.len() >= self.max {
             return Err(SubscriptionRefused::Error(too_many(self.max)));
         }
+        // Before it is made: a client chooses how many addresses and topics there are.
+        let making = account.reserve(Holder::Filter, bytes_to_make(&wanted));
+        let making = making.ok_or_else(|| SubscriptionRefused::Error(no_room()))?;
         let (topic, from) = match wanted {
             Subscription::NewHeads { from_block } => (SubscriptionKind::Heads, from_block),
             Subscription::Logs { query, from_block } => (
@@ -198,6 +201,7 @@ impl Subscriptions {
         // One that replays a range is behind by wish, and must not be closed for its lag.
         let live = served.is_none_or(|served| next.is_some_and(|next| next > *served.end()));
         let id = new_id();
+        drop(making);
         let reservation = account.reserve(Holder::Filter, topic.bytes() + id.len());
         let reservation = reservation.ok_or_else(|| SubscriptionRefused::Error(no_room()))?;
         let counted = SubscriptionCount::new(&self.counters, topic.kind());
@@ -282,6 +286,16 @@ impl SubscriptionKind {
             Self::Logs(wanted, _) => wanted.bytes(),
         };
         2 * size_of::<OpenSubscription>() + wanted
+    }
+}
+
+/// Bytes of the matcher that this subscription needs, at most.
+fn bytes_to_make(wanted: &Subscription) -> usize {
+    match wanted {
+        Subscription::Logs { query, .. } => {
+            LogMatcher::bytes_of(&query.filter.addresses, &query.filter.topics)
+        }
+        Subscription::NewHeads { .. } | Subscription::Unsubscribe(_) => 0,
     }
 }
 
