@@ -69,7 +69,7 @@ struct Inner {
     kept: Mutex<Kept>,
 }
 
-/// One of each room.
+/// A value for each of the two rooms.
 #[derive(Default)]
 struct Rooms<T> {
     upstream: T,
