@@ -18,7 +18,7 @@ const ENTRY_MASK: u64 = (1 << ENTRY_BITS) - 1;
 const BUCKET_BITS_MAX: u32 = 24;
 const WHAT: &str = "filter";
 /// Filters whose memory is asked for at once: a processor has about as many such reads under way.
-const GROUP: usize = 16;
+const GROUP: usize = 32;
 
 /// A filter in memory, as the object is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub struct HashFilter {
 struct Place {
     entries: Range<usize>,
     wanted: u32,
+    /// Where it would be if the entries had equal distances: they are of hashes, so few are far from that.
+    guess: usize,
 }
 
 /// The first 48 bits of a hash.
@@ -73,17 +75,17 @@ impl HashFilter {
 
     /// True if the span may have the hash. False for all others but about one in 65,000.
     pub fn may_have(&self, hash: &[u8; 32]) -> bool {
-        self.has(&self.place(hash))
+        self.has(&self.place(prefix(hash)))
     }
 
     /// True if one of these filters may have the hash.
     pub fn any_may_have<'f>(filters: impl IntoIterator<Item = &'f Self>, hash: &[u8; 32]) -> bool {
-        let mut filters = filters.into_iter();
+        let (mut filters, prefix) = (filters.into_iter(), prefix(hash));
         loop {
             // Each step reads memory that no cache has. Apart for all of a group, the processor waits for them
             // together instead of one after the other.
             let group: [_; GROUP] = std::array::from_fn(|_| filters.next());
-            let places = group.map(|filter| filter.map(|filter| (filter, filter.place(hash))));
+            let places = group.map(|filter| filter.map(|filter| (filter, filter.place(prefix))));
             let touched = places.iter().flatten().map(|(filter, place)| filter.touch(place));
             black_box(touched.fold(0, |all, byte| all ^ byte));
             if places.iter().flatten().any(|(filter, place)| filter.has(place)) {
@@ -95,21 +97,31 @@ impl HashFilter {
         }
     }
 
-    fn place(&self, hash: &[u8; 32]) -> Place {
-        let cut = cut(prefix(hash), self.bits);
+    fn place(&self, prefix: u64) -> Place {
+        let cut = cut(prefix, self.bits);
         let bucket = (cut >> ENTRY_BITS) as usize;
         let end = if bucket + 1 == 1 << self.bits { self.entries } else { self.start(bucket + 1) };
-        Place { entries: self.start(bucket)..end, wanted: (cut & ENTRY_MASK) as u32 }
+        let (start, wanted) = (self.start(bucket), (cut & ENTRY_MASK) as u32);
+        let guess = start + (end.saturating_sub(start) * wanted as usize >> ENTRY_BITS);
+        Place { entries: start..end, wanted, guess }
     }
 
     fn touch(&self, place: &Place) -> u8 {
-        self.bytes.get(self.offset(place.entries.start)).copied().unwrap_or(0)
+        self.bytes.get(self.offset(place.guess)).copied().unwrap_or(0)
     }
 
     fn has(&self, place: &Place) -> bool {
-        let mut entries = place.entries.clone().map(|entry| self.entry(entry));
+        let Place { entries, wanted, guess } = place;
+        if entries.is_empty() {
+            return false;
+        }
         // They ascend.
-        entries.find(|entry| *entry >= place.wanted) == Some(place.wanted)
+        let next = if self.entry(*guess) < *wanted {
+            (guess + 1..entries.end).map(|at| self.entry(at)).find(|entry| entry >= wanted)
+        } else {
+            (entries.start..=*guess).rev().map(|at| self.entry(at)).find(|entry| entry <= wanted)
+        };
+        next == Some(*wanted)
     }
 
     fn start(&self, bucket: usize) -> usize {
