@@ -160,9 +160,9 @@ impl Relay {
             }
             places.push(candidate.place);
             let permit = Arc::clone(&self.state.sending[candidate.place]).try_acquire_owned();
-            let entered = permit
-                .map_err(|_| Failure::Limited)
-                .and_then(|permit| self.state.enter(&candidate, now).map(|()| permit));
+            let entered = permit.map_err(|_| Failure::Limited).and_then(|permit| {
+                self.state.enter(&candidate, request.address, now).map(|()| permit)
+            });
             let asking = match entered {
                 Ok(permit) => (permit, self.ask_within(request, candidate.place, sent, deadline)),
                 Err(failure) => {

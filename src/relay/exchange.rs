@@ -223,7 +223,7 @@ impl Relay {
         let mut candidates = candidates.into_iter().peekable();
         let mut is_for_ruled = false;
         while let Some(candidate) = candidates.next().filter(|one| one.ruled || !is_for_ruled) {
-            if let Err(refused) = self.state.enter(&candidate, now.into_std()) {
+            if let Err(refused) = self.state.enter(&candidate, request.address, now.into_std()) {
                 tried.refused(refused);
                 // Any client can use up a limit. The transactions of others must not go elsewhere then.
                 is_for_ruled |= request.calls.sends()

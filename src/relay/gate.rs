@@ -1,12 +1,14 @@
 //! Limits and quality of one upstream, as relayed requests see it. Pure: the time comes from the
 //! caller.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::breaker::UpstreamBreaker;
 use super::failure::{Blame, Failure};
 use super::hedge::RecentTimes;
 use super::lacks::Lacks;
+use crate::shared::ClientAddress;
 use crate::upstream::RateLimiter;
 
 /// Time for which an upstream that did not answer is asked last.
@@ -15,11 +17,63 @@ const DOUBT: Duration = Duration::from_secs(10);
 const MEASURED: Duration = Duration::from_secs(10);
 /// Time for which one request that tries an upstream is waited for, before another one may.
 const PROBE: Duration = Duration::from_secs(10);
+/// Part of the rate that is the share of an address.
+const SHARE: f64 = 0.25;
+/// Time after which addresses that have their whole share again are forgotten.
+const FORGET: Duration = Duration::from_secs(1);
+
+/// Rate of the relayed requests to an upstream, with a share for each address. Beyond its share an address gets
+/// what others leave: a lone client, or a front that names no clients, has nearly all of the rate.
+pub(super) struct SharedPace {
+    limiter: RateLimiter,
+    /// Requests that each address made of its share, and the time of the last one.
+    used: HashMap<ClientAddress, (f64, Instant)>,
+    forgot: Instant,
+}
+
+impl SharedPace {
+    fn new(limiter: RateLimiter, now: Instant) -> Self {
+        Self { limiter, used: HashMap::new(), forgot: now }
+    }
+
+    /// True if an address may make a request now.
+    fn allows(&mut self, address: ClientAddress, now: Instant) -> bool {
+        let Some(rate) = self.limiter.rate() else { return true };
+        let share = rate * SHARE;
+        let is_within = self.used(address, share, now) + 1.0 <= share.max(1.0);
+        // Another address finds a whole share. A rate of up to one request a second has none to leave.
+        let others = if is_within { 0.0 } else { share.min((rate - 1.0).max(0.0)) };
+        self.limiter.wait_for(1.0 + others, now).is_zero()
+    }
+
+    /// Notes that an address made a request.
+    pub(super) fn made(&mut self, address: ClientAddress, now: Instant) {
+        self.limiter.made(1);
+        let Some(rate) = self.limiter.rate() else { return };
+        let share = rate * SHARE;
+        if now.saturating_duration_since(self.forgot) >= FORGET {
+            self.used.retain(|_, used| used_now(*used, share, now) > 0.0);
+            self.forgot = now;
+        }
+        // No more than the share is owed: an address that stops soon has it again.
+        let used = (self.used(address, share, now) + 1.0).min(share.max(1.0));
+        self.used.insert(address, (used, now));
+    }
+
+    /// Requests that an address made of a share of so many a second.
+    fn used(&self, address: ClientAddress, share: f64, now: Instant) -> f64 {
+        self.used.get(&address).map_or(0.0, |used| used_now(*used, share, now))
+    }
+}
+
+fn used_now((used, at): (f64, Instant), share: f64, now: Instant) -> f64 {
+    (used - now.saturating_duration_since(at).as_secs_f64() * share).max(0.0)
+}
 
 /// Limits and quality of one upstream.
 pub(super) struct UpstreamGate {
     pub(super) breaker: UpstreamBreaker,
-    pub(super) pace: RateLimiter,
+    pub(super) pace: SharedPace,
     pub(super) lacks: Lacks,
     /// Moving mean of the time to the head of a response, and the time of the last measurement.
     latency: Option<(Duration, Instant)>,
@@ -39,20 +93,21 @@ pub(super) struct UpstreamRank {
 }
 
 impl UpstreamGate {
-    pub(super) fn new(pace: RateLimiter) -> Self {
+    pub(super) fn new(limiter: RateLimiter, now: Instant) -> Self {
         let (breaker, lacks) = (UpstreamBreaker::default(), Lacks::default());
-        let times = RecentTimes::default();
+        let (pace, times) = (SharedPace::new(limiter, now), RecentTimes::default());
         Self { breaker, pace, lacks, latency: None, times, probed: None, doubted: None }
     }
 
-    /// Takes the right to make a request that will be measured; `following` is the pace of all requests to the
-    /// upstream, if it is followed.
+    /// Takes the right of a client to make a request that will be measured; `following` is the pace of all requests
+    /// to the upstream, if it is followed.
     pub(super) fn enter(
         &mut self,
+        address: ClientAddress,
         following: Option<&mut RateLimiter>,
         now: Instant,
     ) -> Result<(), Failure> {
-        self.enter_unmeasured(following, now)?;
+        self.enter_unmeasured(address, following, now)?;
         // For a while no other request tries it: see `rank`.
         if self.is_due(now) {
             self.probed = Some(now + PROBE);
@@ -63,19 +118,20 @@ impl UpstreamGate {
     /// Takes the right to make a request whose time says nothing, so that others wait for none.
     pub(super) fn enter_unmeasured(
         &mut self,
+        address: ClientAddress,
         following: Option<&mut RateLimiter>,
         now: Instant,
     ) -> Result<(), Failure> {
         let busy = |pace: &mut RateLimiter| !pace.wait(now).is_zero();
         // Both limits hold: the relay's own, and that of the upstream, which following shares.
-        if busy(&mut self.pace) || following.is_some_and(busy) {
+        if !self.pace.allows(address, now) || following.is_some_and(busy) {
             return Err(Failure::Limited);
         }
         // The breaker comes last: it counts on an outcome of each request that it lets in.
         if !self.breaker.enter(now) {
             return Err(Failure::NoUpstream);
         }
-        self.pace.made(1);
+        self.pace.made(address, now);
         Ok(())
     }
 
@@ -158,14 +214,71 @@ impl UpstreamGate {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use arc_swap::ArcSwap;
+
     use super::*;
-    use crate::config::settings::{LiveRate, LiveRates};
+    use crate::config::settings::{LiveRate, LiveRates, Rates};
+    use crate::shared::tests::address;
 
     const MILLI: Duration = Duration::from_millis(1);
 
     fn gate(now: Instant) -> UpstreamGate {
         let rate = LiveRate::new(&LiveRates::default(), |rates| rates.relay, None);
-        UpstreamGate::new(RateLimiter::new(rate, now))
+        UpstreamGate::new(RateLimiter::new(rate, now), now)
+    }
+
+    /// A gate with a rate of relayed requests.
+    fn paced(rate: f64, now: Instant) -> UpstreamGate {
+        let rates = Rates { relay: Some(Some(rate)), ..Rates::default() };
+        let rates: LiveRates = Arc::new(ArcSwap::from_pointee(rates));
+        let rate = LiveRate::new(&rates, |rates| rates.relay, None);
+        UpstreamGate::new(RateLimiter::full(rate, now), now)
+    }
+
+    /// Requests of the client at `last` that the gate admits at once.
+    fn admitted(gate: &mut UpstreamGate, last: u8, now: Instant) -> usize {
+        (0..99).take_while(|_| gate.enter(address(last), None, now).is_ok()).count()
+    }
+
+    #[test]
+    fn address_beyond_its_share_leaves_a_share_to_others() {
+        let now = Instant::now();
+        let mut gate = paced(8.0, now);
+        assert_eq!(admitted(&mut gate, 1, now), 6);
+        assert_eq!(admitted(&mut gate, 2, now), 2);
+        // Of eight a second each of four that want all has two.
+        let mut had = [0; 4];
+        for step in 1..=100 {
+            let now = now + step * 80 * MILLI;
+            for (last, had) in (1..).zip(&mut had) {
+                *had += admitted(&mut gate, last, now);
+            }
+        }
+        assert!(had.iter().all(|had| (15..=19).contains(had)), "{had:?}");
+    }
+
+    #[test]
+    fn lone_address_has_the_whole_rate() {
+        for rate in [0.1, 1.0, 1.25, 2.0, 8.0, 100.0] {
+            let now = Instant::now();
+            let mut gate = paced(rate, now);
+            admitted(&mut gate, 1, now);
+            let at = |step: u32| now + step * Duration::from_secs_f64(0.05 / rate);
+            let had: usize = (1..=2000).map(|step| admitted(&mut gate, 1, at(step))).sum();
+            assert!((94..=101).contains(&had), "{had} of 100 at {rate} a second");
+        }
+    }
+
+    #[test]
+    fn address_that_has_its_share_again_is_forgotten() {
+        let now = Instant::now();
+        let mut gate = paced(8.0, now);
+        (1..=8).for_each(|last| assert!(gate.enter(address(last), None, now).is_ok()));
+        assert_eq!(gate.pace.used.len(), 8);
+        gate.enter(address(9), None, now + FORGET).unwrap();
+        assert_eq!(gate.pace.used.len(), 1);
     }
 
     #[test]
@@ -192,15 +305,22 @@ mod tests {
         wrong.misanswered(Failure::Status(502), now);
         assert!(slow.rank(true, now) < wrong.rank(true, now), "it is asked last");
         (0..4).for_each(|_| wrong.misanswered(Failure::NotJson, now));
-        assert_eq!(wrong.enter(None, now), Err(Failure::NoUpstream), "the breaker is open");
+        assert_eq!(
+            wrong.enter(address(1), None, now),
+            Err(Failure::NoUpstream),
+            "the breaker is open"
+        );
         // Requests that try a breaker that is about to close: it closes, or is open again.
         let second = 1000 * MILLI;
-        wrong.enter(None, now + second).unwrap();
+        wrong.enter(address(1), None, now + second).unwrap();
         wrong.misanswered(Failure::NoLength, now + second);
-        assert!(wrong.enter(None, now + 2 * second).is_err());
-        wrong.enter(None, now + 3 * second).unwrap();
+        assert!(wrong.enter(address(1), None, now + 2 * second).is_err());
+        wrong.enter(address(1), None, now + 3 * second).unwrap();
         wrong.misanswered(Failure::NotServed, now + 3 * second);
-        assert!((0..9).all(|_| wrong.enter(None, now + 3 * second).is_ok()), "it works");
+        assert!(
+            (0..9).all(|_| wrong.enter(address(1), None, now + 3 * second).is_ok()),
+            "it works"
+        );
     }
 
     #[test]
@@ -210,7 +330,7 @@ mod tests {
         let statuses = [400, 413, 414, 415, 422, 431].map(Failure::Status);
         for failure in [Failure::TooLong(1), Failure::NotServed].into_iter().chain(statuses) {
             (0..99).for_each(|_| gate.misanswered(failure, now));
-            assert!(gate.enter(None, now).is_ok(), "{failure:?}");
+            assert!(gate.enter(address(1), None, now).is_ok(), "{failure:?}");
             assert!(!gate.rank(true, now).doubted, "{failure:?}");
         }
         gate.misanswered(Failure::Status(404), now);
@@ -222,7 +342,7 @@ mod tests {
         let now = Instant::now();
         let [mut known, mut missing] = [(); 2].map(|()| gate(now));
         known.answered(10 * MILLI, now);
-        missing.enter(None, now).unwrap();
+        missing.enter(address(1), None, now).unwrap();
         missing.misanswered(Failure::NotServed, now);
         assert!(known.rank(true, now) < missing.rank(true, now));
         let later = now + PROBE;
@@ -253,13 +373,13 @@ mod tests {
         let [mut quick, mut slow, mut other] = [(); 3].map(|()| gate(now));
         quick.answered(10 * MILLI, now);
         assert!(slow.rank(true, now) < quick.rank(true, now), "one tries it");
-        slow.enter(None, now).unwrap();
+        slow.enter(address(1), None, now).unwrap();
         assert!(quick.rank(true, now) < slow.rank(true, now), "and no other one meanwhile");
         slow.answered(1000 * MILLI, now);
         let later = now + MEASURED;
         quick.answered(10 * MILLI, later);
         assert!(slow.rank(true, later) < quick.rank(true, later), "it may have become quicker");
-        slow.enter(None, later).unwrap();
+        slow.enter(address(1), None, later).unwrap();
         assert_eq!(
             slow.rank(true, later).latency,
             1000 * MILLI,
@@ -269,9 +389,9 @@ mod tests {
             slow.rank(true, later + PROBE) < quick.rank(true, later),
             "its client may have left"
         );
-        other.enter_unmeasured(None, now).unwrap();
+        other.enter_unmeasured(address(1), None, now).unwrap();
         assert_eq!(other.rank(true, now).latency, Duration::ZERO, "nothing tries it");
-        other.enter(None, now).unwrap();
+        other.enter(address(1), None, now).unwrap();
         other.failed(now);
         assert_eq!(other.rank(true, now + DOUBT).latency, Duration::ZERO, "it is tried again");
     }

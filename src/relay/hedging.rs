@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use super::exchange::{Attempt, Hedged, Relay, RelayRequest, TokioInstant, Tried, UpstreamOutcome};
 use super::hedge::Hedge;
 use super::state::Candidate;
+use crate::shared::ClientAddress;
 
 /// True if a second upstream may be asked while the first one is slow.
 fn may_hedge(request: &RelayRequest) -> bool {
@@ -52,8 +53,8 @@ impl Relay {
         if let Ok(outcome) = timeout(hedged.after, &mut first).await {
             return outcome;
         }
-        let mut hedge = Hedge::due();
-        let Some(candidate) = self.second(rest, &mut hedge) else { return first.await };
+        let (mut hedge, address) = (Hedge::due(), hedged.first.request.address);
+        let Some(candidate) = self.second(rest, address, &mut hedge) else { return first.await };
         let others = rest.peek().is_some();
         let (began_second, until) = (TokioInstant::now(), hedged.deadline);
         let second = Attempt { others, began: began_second, until, ..hedged.first };
@@ -89,6 +90,7 @@ impl Relay {
     fn second(
         &self,
         rest: &mut Peekable<vec::IntoIter<Candidate>>,
+        address: ClientAddress,
         hedge: &mut Hedge,
     ) -> Option<Candidate> {
         // A bound on the share of hedges: when all upstreams are slow, they would double the load.
@@ -96,7 +98,7 @@ impl Relay {
             hedge.outcome = "no_budget";
             return None;
         }
-        let entered = rest.next_if(|next| self.state.enter(next, Instant::now()).is_ok());
+        let entered = rest.next_if(|next| self.state.enter(next, address, Instant::now()).is_ok());
         if entered.is_none() {
             hedge.outcome = "no_upstream";
         }

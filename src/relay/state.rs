@@ -74,7 +74,7 @@ impl RelayState {
         let gate = |endpoint: &Endpoint| {
             let public = endpoint.is_public().then_some(PUBLIC_REQUESTS_PER_SECOND);
             let rate = LiveRate::new(rates, |rates| rates.relay, public);
-            Mutex::new(UpstreamGate::new(RateLimiter::full(rate, now)))
+            Mutex::new(UpstreamGate::new(RateLimiter::full(rate, now), now))
         };
         let gates = endpoints.iter().map(gate).collect();
         let place = |rule: &RelayRule| endpoints.iter().position(|one| one.is_same(&rule.endpoint));
@@ -122,18 +122,24 @@ impl RelayState {
         lock(&self.gates[place])
     }
 
-    /// Takes a place and the rate for one request to an upstream. The share of following is left to it.
-    pub(super) fn enter(&self, candidate: &Candidate, now: Instant) -> Result<(), Failure> {
-        self.enter_by(candidate, |gate, following| gate.enter(following, now))
+    /// Takes a place and the rate for one request of a client to an upstream. The share of following is left to it.
+    pub(super) fn enter(
+        &self,
+        candidate: &Candidate,
+        address: ClientAddress,
+        now: Instant,
+    ) -> Result<(), Failure> {
+        self.enter_by(candidate, |gate, following| gate.enter(address, following, now))
     }
 
     /// Takes this right for a request whose time says nothing.
     pub(super) fn enter_unmeasured(
         &self,
         candidate: &Candidate,
+        address: ClientAddress,
         now: Instant,
     ) -> Result<(), Failure> {
-        self.enter_by(candidate, |gate, following| gate.enter_unmeasured(following, now))
+        self.enter_by(candidate, |gate, following| gate.enter_unmeasured(address, following, now))
     }
 
     fn enter_by(
@@ -150,9 +156,9 @@ impl RelayState {
         Ok(())
     }
 
-    /// Counts a request that no limit may hold up.
-    pub(super) fn charge(&self, candidate: &Candidate) {
-        self.gate(candidate.place).pace.made(1);
+    /// Counts a request of a client that no limit may hold up.
+    pub(super) fn charge(&self, candidate: &Candidate, address: ClientAddress) {
+        self.gate(candidate.place).pace.made(address, Instant::now());
         candidate.upstream.iter().for_each(|upstream| upstream.charge(1));
     }
 

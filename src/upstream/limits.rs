@@ -153,14 +153,24 @@ impl RateLimiter {
         full
     }
 
+    /// Requests a second now; `None`: no limit.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        self.rate.get()
+    }
+
     /// Time until a request may be made; zero for now.
     pub(crate) fn wait(&mut self, now: Instant) -> Duration {
+        self.wait_for(1.0, now)
+    }
+
+    /// Time until so many requests may be made at once; zero for now.
+    pub(crate) fn wait_for(&mut self, requests: f64, now: Instant) -> Duration {
         let since = now.saturating_duration_since(self.at).as_secs_f64();
         self.at = now;
         let Some(a_second) = self.rate.get() else { return Duration::ZERO };
         // Rates may be below one: then one request is saved up.
         self.left = since.mul_add(a_second, self.left).min(a_second.max(1.0));
-        Duration::from_secs_f64(((1.0 - self.left) / a_second).max(0.0))
+        Duration::from_secs_f64(((requests - self.left) / a_second).max(0.0))
     }
 
     /// Notes that so many requests were made. Those that could not wait make the next ones wait

@@ -63,7 +63,8 @@ pub(super) const MISSES: Group = Group {
         Setting::new(
             "relay-requests-per-second",
             rate("0.01", "1000000").or_none("RATE|none"),
-            "Relayed requests a second to each upstream. Beyond it: HTTP 429.",
+            "Relayed requests a second to each upstream; a client address that has a quarter of them \
+             leaves a quarter to others. Beyond it: HTTP 429.",
         )
         .otherwise("half of --upstream-requests-per-second")
         .reloads(),

@@ -30,7 +30,7 @@ pub(super) async fn connect(state: &RelayState, opening: &Opening) -> Result<Con
     let now = Instant::now();
     for candidate in state.candidates(opening.head, &opening.facts, true, now) {
         let Some(client) = client(state, &candidate) else { continue };
-        if let Err(refused) = state.enter_unmeasured(&candidate, Instant::now()) {
+        if let Err(refused) = state.enter_unmeasured(&candidate, opening.address, Instant::now()) {
             // The failure of an upstream that was asked says more than the limit of another.
             failure = if failures == 0 { refused } else { failure };
             continue;

@@ -147,7 +147,7 @@ impl<'s> SocketSession<'s> {
             },
             Command::Unsubscribe(id) => {
                 // Never refused: otherwise the upstream would go on sending to no reader.
-                self.state.charge(&self.upstream.candidate);
+                self.state.charge(&self.upstream.candidate, self.opening.address);
                 self.ids.remove(&id);
                 (Message::text(unsubscribe(&id)), None)
             }
@@ -169,7 +169,8 @@ impl<'s> SocketSession<'s> {
         let entered = if first {
             Ok(())
         } else {
-            self.state.enter(&self.upstream.candidate, Instant::now().into_std())
+            let (candidate, now) = (&self.upstream.candidate, Instant::now().into_std());
+            self.state.enter(candidate, self.opening.address, now)
         };
         let admitted = entered.and(text).inspect_err(|failure| counted.outcome = failure.label());
         admitted.map(|text| (text, counted))

@@ -13,6 +13,7 @@ use super::wire::Wire;
 use crate::support::client::{Client, Response};
 use crate::support::neve::{Neve, run};
 use crate::support::served::{devnet, follow};
+use crate::support::ws::Ws;
 
 const BALANCE: &str = r#"["0x0000000000000000000000000000000000000001","latest"]"#;
 const SEND: &str = r#"["0x0200000000000000000000000000000000000000000000000000000000000000"]"#;
@@ -224,6 +225,17 @@ fn rate_of_relayed_requests_is_bounded() {
     ]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("up to 5, half of --upstream-requests-per-second"), "{said}");
+}
+
+#[test]
+fn address_that_uses_up_the_rate_leaves_a_share_of_it_to_another() {
+    let (_node, _dir, neve) = start(&["--relay-requests-per-second", "8"]);
+    let (mut greedy, mut other) = (neve.client(), Ws::open_from(&neve, [127, 0, 0, 2]));
+    for _ in 0..2 {
+        while greedy.call("eth_getBalance", BALANCE).status != 429 {}
+        let answer = other.call("eth_getBalance", BALANCE);
+        assert!(answer.contains("\"result\""), "{answer}");
+    }
 }
 
 /// Memory of relayed requests is that of their clients.
