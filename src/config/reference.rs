@@ -141,6 +141,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("retain-bytes", "20GiB"),
     ("retain-blocks", "1000000"),
     ("retain-age", "7d"),
+    ("relay-paths", "/ext/info"),
     ("upstream-ws", "ws://127.0.0.1:9650/ext/bc/C/ws"),
     ("upstream-header-file", "/etc/neve/upstream-headers"),
     ("upstream-ca", "/etc/neve/upstream-ca.pem"),

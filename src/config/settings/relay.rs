@@ -52,7 +52,7 @@ pub(super) const MISSES: Group = Group {
             text::<String>("PATH").many(),
             "Other paths of the node that are relayed, such as /ext/info, /ext/health or /ext/bc/P. \
              Each is one exact path, behind what the upstream's address has before /ext/bc/C/rpc; \
-             paths of admin and keystore are refused.",
+             paths of admin, of keystore and of neve itself are refused.",
         ),
         Setting::new(
             "relay-broadcast",
@@ -326,6 +326,10 @@ pub(crate) fn is_never_relayed(method: &str) -> bool {
 /// The node's paths of the API that neve has itself: `--relay-methods` bounds it.
 const OWN_API: [&str; 4] = ["bc/C/rpc", "bc/C/ws", "bc/evm/rpc", "bc/evm/ws"];
 
+/// Paths that neve answers itself, and folders of such paths.
+const OWN_PATHS: [&str; 5] = ["", "health", "ready", "metrics", "ws"];
+const OWN_FOLDERS: [&str; 2] = ["v1", "mirror"];
+
 fn methods(values: &Values) -> Result<RelayMethods, ConfigError> {
     let mut methods = HashSet::new();
     for name in values.texts("relay-methods") {
@@ -384,6 +388,12 @@ fn paths(values: &Values) -> Result<Arc<[String]>, ConfigError> {
     for path in paths {
         let wrong = |why: &str| Err(values.wrong("relay-paths", path, why));
         let Some(rest) = path.strip_prefix('/') else { return wrong("a path begins with /") };
+        let folder = rest.split('/').next().unwrap_or_default();
+        let is_rpc = values.texts("rpc-paths").contains(path);
+        // The relay comes first: neve's own answer would be gone.
+        if is_rpc || OWN_PATHS.contains(&rest) || OWN_FOLDERS.contains(&folder) {
+            return wrong("neve answers it itself; allowed: paths of the node such as /ext/info");
+        }
         // An escape such as `%61dmin`, or `..`, could reach what is refused below.
         let is_clean = |element: &str| {
             let letters =

@@ -93,6 +93,31 @@ fn path_of_keys_or_settings_is_refused_at_the_start() {
     }
 }
 
+/// The relay would answer it in neve's place.
+#[test]
+fn path_that_neve_answers_itself_is_refused_at_the_start() {
+    for path in [
+        "/health",
+        "/ready",
+        "/metrics",
+        "/ws",
+        "/v1",
+        "/v1/block/latest",
+        "/mirror/v1/stream",
+        "/key/rpc",
+        "/",
+    ] {
+        // No directory: neve would end there.
+        let arguments = ["serve", "--data-dir", "/dev/null/x", "--upstream", "http://127.0.0.1:1"];
+        let more = ["--on-miss", "relay", "--rpc-paths", "/key/rpc", "--relay-paths", path];
+        let output = run(&[&arguments[..], &more].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let why = "neve answers it itself; allowed: paths of the node such as /ext/info";
+        assert!(said.contains(&format!("--relay-paths {path} (flag): {why}")), "{said}");
+        assert_eq!(output.status.code(), Some(64), "{said}");
+    }
+}
+
 #[test]
 fn other_path_stands_beside_that_of_the_chain_in_the_address_of_the_upstream() {
     let (node, dir) = (devnet(5), fresh_dir());
