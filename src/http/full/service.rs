@@ -18,7 +18,7 @@ use crate::http::Gone;
 use crate::http::access::{self, Access, AccessEntry, CalledMethods};
 use crate::http::admit::{Cors, ErrorResponse, Policy};
 use crate::http::answer::Responder;
-use crate::http::keys::{ClientKey, KeyRefusal, LiveKeys, take_key};
+use crate::http::keys::{ClientKey, KeyPrefix, KeyRefusal, LiveKeys, take_key};
 use crate::http::mirror::MirrorEndpoint;
 use crate::http::relay::{RelayPaths, Relayer};
 use crate::http::response::{HttpBody, NO_STORE, not_stored, typed, whole};
@@ -238,7 +238,7 @@ impl Service {
                 let hops = self.hops(request.headers());
                 upgrade.accept(&request, client.address, key, access, hops)
             }
-            NonRpc::Moved(path) => moved(&path, request.uri().query()),
+            NonRpc::Moved(path) => moved(KeyPrefix::of(&request), &path, request.uri().query()),
             // Mirrors are not served here, and the caller has answered relayed paths.
             NonRpc::Mirror | NonRpc::Relayed(_) => ErrorResponse::NOT_FOUND.response(),
             NonRpc::Away(refusal) => self.refused(refusal),
@@ -425,12 +425,12 @@ fn preflight(headers: HeaderMap) -> Response<ResponseBody> {
     response
 }
 
-fn moved(path: &str, query: Option<&str>) -> Response<ResponseBody> {
+fn moved(prefix: &str, path: &str, query: Option<&str>) -> Response<ResponseBody> {
     let mut response = plain_empty();
     *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
     let query = query.map_or_else(String::new, |query| format!("?{query}"));
     // A path that came in a request line can stand in a header.
-    let location = HeaderValue::try_from(format!("{path}{query}")).ok();
+    let location = HeaderValue::try_from(format!("{prefix}{path}{query}")).ok();
     response.headers_mut().extend(location.map(|location| (LOCATION, location)));
     response
 }

@@ -9,5 +9,5 @@ mod refusal;
 pub(crate) use api_key::KeyHash;
 pub(crate) use key_file::entry;
 pub(crate) use key_ring::{ClientKey, KeyRing, LiveKeys};
-pub(crate) use presented::take_key;
+pub(crate) use presented::{KeyPrefix, take_key};
 pub(crate) use refusal::KeyRefusal;

@@ -11,6 +11,17 @@ const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// Begin of a path with a key.
 const PREFIX: &str = "/k/";
 
+/// Begin of the path of a request, up to the key in it. A redirect begins with it too.
+#[derive(Clone)]
+pub(crate) struct KeyPrefix(String);
+
+impl KeyPrefix {
+    /// Returns that of a request; it is empty without a key in the path.
+    pub(crate) fn of<B>(request: &Request<B>) -> &str {
+        request.extensions().get::<Self>().map_or("", |prefix| &prefix.0)
+    }
+}
+
 /// Takes the key out of a request, and finds it. A path has precedence over a header.
 pub(crate) fn take_key<B>(
     request: &mut Request<B>,
@@ -21,7 +32,8 @@ pub(crate) fn take_key<B>(
         Some((key, _)) => ClientKey::find(keys, Some(key.as_bytes())),
         None => ClientKey::find(keys, in_header(request.headers())),
     };
-    if let Some((_, rest)) = in_path {
+    if let Some((key, rest)) = in_path {
+        request.extensions_mut().insert(KeyPrefix(format!("{PREFIX}{key}")));
         *request.uri_mut() = rest;
     }
     // Behind this nothing may log or relay a key.
