@@ -293,6 +293,32 @@ fn heads_are_answered_alike_by_both_engines_in_fragments_of_every_size() {
     });
 }
 
+/// RFC 9112, 3.2.2: a host in the request line counts, and `Host` does not.
+#[test]
+fn host_of_an_absolute_target_is_the_one_that_must_be_allowed_in_both_engines() {
+    let (_node, _dir, neve) = start(&["--allowed-hosts", "localhost"]);
+    let body = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId"}"#;
+    for (target, host, expected) in [
+        ("/", "localhost", 200),
+        ("/", "other.example", 403),
+        ("http://localhost/", "localhost", 200),
+        ("http://localhost:80/", "other.example", 200),
+        ("http://other.example/", "localhost", 403),
+        ("http://other.example", "localhost", 403),
+        ("http://other.example/ext/bc/C/rpc", "localhost", 403),
+        ("http://localhost@other.example/", "localhost", 403),
+        ("https://other.example/", "localhost", 403),
+    ] {
+        let head = format!("POST {target} HTTP/1.1\r\nHost: {host}\r\n");
+        let rest =
+            format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
+        let request = [head, rest, body.to_owned()].concat().into_bytes();
+        let [plain, hyper] = [&request, &for_hyper(&request)].map(|one| exchange(&neve, one, &[]));
+        assert_eq!(status(&plain), expected, "{target} {host}: {}", lossy(&plain));
+        assert!(plain == hyper, "{target} {host}: {} {}", lossy(&plain), lossy(&hyper));
+    }
+}
+
 fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
