@@ -20,5 +20,7 @@ pub(crate) use node_info::{NodeInfo, watch_upgrades};
 pub(crate) use pool::{FetchPermit, PoolSlot, UpstreamPool};
 pub(crate) use pool_state::PoolState;
 pub(crate) use probe::{BlockName, rules_of};
+#[cfg(test)]
+pub(crate) use state::tests;
 pub(crate) use state::{LATE, Upstream};
 pub(crate) use upgrades::{NOTICE, NetworkUpgrade, UPGRADES, time_left};

@@ -104,7 +104,7 @@ impl UpstreamPool {
             }
         }
         next.head = heads.iter().copied().max().unwrap_or_default();
-        next.lowest = heads.iter().copied().min().unwrap_or_default();
+        next.common = reached_by(heads, next.admitted / 2 + 1);
         next.proven = reached_by(proven, self.quorum);
         // The form of an answer is in no hash: one upstream of several could lie.
         let agreed = helicon >= RULES_AGREE.min(next.admitted).max(1);
@@ -328,6 +328,25 @@ fn unreachable_grant() -> ! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::tests::upstream;
+
+    fn pool_at(heads: &[u64]) -> Arc<UpstreamPool> {
+        let pool = UpstreamPool::new(heads.iter().map(|_| upstream(false)).collect(), 1);
+        for (upstream, head) in pool.upstreams.iter().zip(heads) {
+            upstream.admit(*head, *head, Rules::Helicon);
+        }
+        pool.changed(false);
+        pool
+    }
+
+    #[tokio::test]
+    async fn common_head_is_that_of_most_upstreams() {
+        let common = |heads: &[u64]| pool_at(heads).sight().borrow().common;
+        assert_eq!(common(&[5, 1000, 1001]), 1000, "one is far behind");
+        assert_eq!(common(&[1 << 40, 1000, 1001]), 1001, "one names a false head");
+        assert_eq!(common(&[5, 1000, 1 << 40]), 1000);
+        assert_eq!([&[][..], &[7], &[5, 1000]].map(common), [0, 7, 5]);
+    }
 
     #[test]
     fn head_is_reached_by_as_many_as_must_agree() {

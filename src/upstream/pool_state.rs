@@ -11,8 +11,8 @@ pub(crate) struct PoolState {
     pub(crate) head: u64,
     /// The highest head with a proven header that as many upstreams have reached as must agree on a block.
     pub(crate) proven: u64,
-    /// The lowest head of all.
-    pub(crate) lowest: u64,
+    /// The highest head that more than half of the upstreams have reached: no single one can move it far up or down.
+    pub(crate) common: u64,
     /// True if answers are by the rules of v1.15: the chain is, or two upstreams answer so, or the
     /// only one.
     pub(crate) helicon: bool,

@@ -366,3 +366,23 @@ impl State {
         (height < below && until > now).then_some(until)
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::client::client_config;
+    use crate::config::Endpoint;
+    use crate::config::settings::{Config, LiveRates};
+
+    /// An upstream at an address where no server listens; with a stream and files if it is a mirror source.
+    pub(crate) fn upstream(is_source: bool) -> Arc<Upstream> {
+        let endpoint = Endpoint::parse("http://127.0.0.1:9").expect("an address");
+        let (config, _) = Config::from_flags(&["--dev"]).expect("they are allowed");
+        let (tls, status) = (client_config(None).expect("it has defaults"), Arc::default());
+        let client = RpcClient::new(&endpoint, tls.clone(), config.fetch, Arc::clone(&status));
+        let source = || MirrorSource::new(&endpoint, tls, config.fetch, status);
+        let rate = LiveRate::new(&LiveRates::default(), |rates| rates.upstream, None);
+        let upstream = Upstream::new(endpoint.name.clone(), client, 1, rate);
+        Arc::new(upstream.mirrored(is_source.then(|| Arc::new(source()))))
+    }
+}

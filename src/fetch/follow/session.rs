@@ -403,12 +403,13 @@ impl<'f> Session<'f> {
 }
 
 /// True if the senders of a height are recovered. That takes six times everything else: far below the head it is left out
-/// (0009). The lowest head decides: an upstream that names a false one must not have it left out at the true head.
+/// (0009). The head of most upstreams decides. One that names a false head must not have it left out at the true head, nor
+/// one that is far behind have it done for all heights.
 fn recovers(which: Senders, height: u64, sight: &PoolState) -> bool {
     match which {
         Senders::Always => true,
         Senders::Never => false,
-        Senders::Live => height + FOLLOWING_WITHIN > sight.lowest,
+        Senders::Live => height + FOLLOWING_WITHIN > sight.common,
     }
 }
 
@@ -432,7 +433,7 @@ mod tests {
     #[test]
     fn false_head_of_one_upstream_leaves_out_no_senders() {
         let recovers = |height| {
-            let sight = PoolState { admitted: 2, head: 1 << 40, lowest: 300, ..Default::default() };
+            let sight = PoolState { admitted: 2, head: 1 << 40, common: 300, ..Default::default() };
             [Senders::Live, Senders::Never, Senders::Always]
                 .map(|which| recovers(which, height, &sight))
         };
