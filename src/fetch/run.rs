@@ -18,7 +18,7 @@ use super::height_fetcher::HeightFetcher;
 use crate::client::{Backoff, RpcClient};
 use crate::config::Endpoint;
 use crate::config::settings::LiveRate;
-use crate::fetch::follow::{Session, SessionEnd, StreamFollower};
+use crate::fetch::follow::{Givers, Session, SessionEnd, StreamFollower};
 use crate::mirror::MirrorSource;
 use crate::shared::Phase;
 use crate::upstream::{HeadListener, Upstream, UpstreamMonitor, UpstreamPool};
@@ -167,14 +167,15 @@ impl Follower {
 
     async fn follow(&self, source: &HeightFetcher) {
         let mut backoff = Backoff::new(SESSION_FIRST, SESSION_MAX);
-        let mut distrust = None;
+        let (mut distrust, mut givers) = (None, Givers::default());
         let mut sight = source.pool.sight();
         loop {
             // The sender is in the pool.
             let _ = sight.wait_for(|sight| sight.admitted > 0).await;
-            let mut session = Session::new(self, source.clone(), distrust);
+            let mut session = Session::new(self, source.clone(), distrust, givers);
             let end = session.run().await;
             distrust = session.distrust();
+            givers = session.take_givers();
             // A session that published heights made progress, so the next one begins without a long
             // wait.
             if session.published() > 0 {

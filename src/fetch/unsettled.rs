@@ -15,8 +15,8 @@ use crate::upstream::Priority;
 /// seconds at the 3.2 million gas a second that Fuji had.
 const BYTES_MAX: usize = 16 << 20;
 
-/// A window, and which upstreams gave what is in it and is not stored.
-pub(crate) type Rebuilt = (Settlement, Vec<(u64, usize)>);
+/// A window, and the heights in it with the places of the upstreams that gave them; `None`: the store has them.
+pub(crate) type Rebuilt = (Settlement, Vec<(u64, Option<usize>)>);
 
 /// The window for the height after `last`: empty below the first height of a chain, else rebuilt
 /// from the store or, for what is not stored, from upstreams.
@@ -35,7 +35,7 @@ pub(crate) async fn rebuild(
     let mut window = Settlement::resume(&CheckedHeader::of(&header), BYTES_MAX);
     for unsettled in window.unsettled() {
         let (assembled, from) = height(reader, source, unsettled, purpose, checks).await;
-        givers.extend(from.map(|from| (unsettled, from)));
+        givers.push((unsettled, from));
         assembled.unsettled.into_iter().for_each(|receipts| window.push(receipts));
     }
     (window, givers)

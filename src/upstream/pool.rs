@@ -48,6 +48,8 @@ pub(crate) struct UpstreamPool {
     /// Wakes when fewer fetches wait.
     short: Notify,
     sight: watch::Sender<PoolState>,
+    /// The lowest height that the mirror source withdrew since a session last looked.
+    withdrawn: Mutex<Option<u64>>,
     /// Upstreams that must agree on a block.
     quorum: usize,
 }
@@ -82,6 +84,7 @@ impl UpstreamPool {
             wake: Notify::new(),
             short: Notify::new(),
             sight: watch::Sender::new(PoolState::default()),
+            withdrawn: Mutex::default(),
         })
     }
 
@@ -111,7 +114,7 @@ impl UpstreamPool {
         next.helicon = next.admitted > 0 && (agreed || self.asynchronous.load(Ordering::Relaxed));
         self.sight.send_if_modified(|sight| {
             next.connections = sight.connections + u64::from(connected);
-            next.withdrawn = sight.withdrawn;
+            next.withdrawals = sight.withdrawals;
             std::mem::replace(sight, next) != next
         });
         self.wake.notify_one();
@@ -126,9 +129,19 @@ impl UpstreamPool {
     }
 
     /// Notes that the mirror source withdrew heights.
-    pub(crate) fn withdrawn(&self, from: u64) {
-        self.sight.send_modify(|sight| sight.withdrawn = (sight.withdrawn.0 + 1, from));
+    pub(crate) fn withdraws(&self, from: u64) {
+        {
+            let mut withdrawn = lock(&self.withdrawn);
+            // A session may be busy while several come, and the last one need not reach down the furthest.
+            *withdrawn = Some(withdrawn.map_or(from, |lowest| lowest.min(from)));
+        }
+        self.sight.send_modify(|sight| sight.withdrawals += 1);
         self.changed(false);
+    }
+
+    /// Takes the lowest height that the mirror source withdrew since the last call.
+    pub(crate) fn take_withdrawn(&self) -> Option<u64> {
+        lock(&self.withdrawn).take()
     }
 
     /// Waits for a permit to send a request to one of the upstreams.
@@ -346,6 +359,15 @@ mod tests {
         assert_eq!(common(&[1 << 40, 1000, 1001]), 1001, "one names a false head");
         assert_eq!(common(&[5, 1000, 1 << 40]), 1000);
         assert_eq!([&[][..], &[7], &[5, 1000]].map(common), [0, 7, 5]);
+    }
+
+    #[tokio::test]
+    async fn lowest_of_several_withdrawals_is_taken() {
+        let pool = pool_at(&[200]);
+        [102, 100, 101].iter().for_each(|from| pool.withdraws(*from));
+        assert_eq!([(); 2].map(|()| pool.take_withdrawn()), [Some(100), None]);
+        pool.withdraws(103);
+        assert_eq!(pool.take_withdrawn(), Some(103));
     }
 
     #[test]

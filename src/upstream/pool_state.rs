@@ -18,8 +18,8 @@ pub(crate) struct PoolState {
     pub(crate) helicon: bool,
     /// Changes with each connection to an upstream.
     pub(crate) connections: u64,
-    /// Number of withdrawals by the mirror source, and the first height of the last one.
-    pub(crate) withdrawn: (u64, u64),
+    /// Number of withdrawals by the mirror source.
+    pub(crate) withdrawals: u64,
 }
 
 impl PoolState {

@@ -59,7 +59,7 @@ impl<'f> BackfillInterval<'f> {
         let before = first.checked_sub(1);
         let (mut window, givers) =
             unsettled::rebuild(reader, self.source, before, Priority::Backfill, self.checks).await;
-        self.givers = givers;
+        self.givers = givers.into_iter().filter_map(|(at, by)| Some((at, by?))).collect();
         let history = self.follower.ingest.history().await??;
         match self.fill(&hashes, &mut window, &history).await {
             Ok(()) => {}

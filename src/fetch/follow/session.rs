@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
+use super::givers::Givers;
 use super::session_end::SessionEnd;
 use crate::config::StartAt;
 use crate::config::settings::Senders;
@@ -28,6 +29,9 @@ const FOLLOWING_WITHIN: u64 = 16;
 
 /// Heights below the head within which a height is requested before those of catching up.
 const LIVE_WITHIN: u64 = 4;
+
+/// Fault of a mirror source that withdrew heights which it gave.
+const WITHDREW: &str = "withdrew";
 
 /// A session.
 pub(crate) struct Session<'f> {
@@ -44,8 +48,7 @@ pub(crate) struct Session<'f> {
     distrust: Option<u64>,
     /// Proven in themselves, and waiting for a header to prove their receipts.
     held: VecDeque<(Record, IngestReservation)>,
-    /// Upstreams that gave the unsettled heights.
-    givers: VecDeque<(u64, usize)>,
+    givers: Givers,
     published: u64,
 }
 
@@ -54,6 +57,7 @@ impl<'f> Session<'f> {
         follower: &'f Follower,
         source: HeightFetcher,
         distrust: Option<u64>,
+        givers: Givers,
     ) -> Self {
         let sight = source.pool.sight();
         Self {
@@ -66,13 +70,18 @@ impl<'f> Session<'f> {
             last: None,
             distrust,
             held: VecDeque::new(),
-            givers: VecDeque::new(),
+            givers,
             published: 0,
         }
     }
 
     pub(crate) fn distrust(&self) -> Option<u64> {
         self.distrust
+    }
+
+    /// Takes what is known of the unsettled heights, for the next session.
+    pub(crate) fn take_givers(&mut self) -> Givers {
+        std::mem::take(&mut self.givers)
     }
 
     pub(crate) fn published(&self) -> u64 {
@@ -95,6 +104,10 @@ impl<'f> Session<'f> {
         self.follower.serving.relayed.ask_again();
         // Records of the session before may still be in the queue.
         self.last = self.follower.ingest.barrier().await?;
+        // A source may withdraw heights between two sessions.
+        if let Some(from) = self.withdrawn_from(self.next()) {
+            self.take_back(from).await?;
+        }
         self.agree(sight.head).await?;
         let next = self.resume(sight.head).await?;
         self.pump(next, sight).await
@@ -170,7 +183,8 @@ impl<'f> Session<'f> {
             rebuilt = rebuilt => rebuilt,
             _ = sight.wait_for(|sight| sight.admitted == 0) => return Err(SessionEnd::Lost),
         };
-        (self.window, self.givers) = (window, givers.into());
+        self.window = window;
+        self.givers.begin(givers);
         self.first = next;
         self.note_verified();
         self.follower.status.begin_catch_up(next);
@@ -208,7 +222,7 @@ impl<'f> Session<'f> {
                 biased;
                 Ok(()) = self.sight.changed() => {
                     let before = std::mem::replace(&mut sight, *self.sight.borrow_and_update());
-                    self.seen(before, sight).await?;
+                    self.seen(before, sight, next).await?;
                 }
                 Some(fetched) = pipeline.next() => {
                     let (fetched, room) = fetched?;
@@ -227,8 +241,13 @@ impl<'f> Session<'f> {
         budget.take(alone).or_else(|| forced.then_some(IngestReservation::Forced))
     }
 
-    /// Handles a change of the upstreams.
-    async fn seen(&self, before: PoolState, now: PoolState) -> Result<(), SessionEnd> {
+    /// Handles a change of the upstreams. `next` is the first height that is not requested.
+    async fn seen(
+        &mut self,
+        before: PoolState,
+        now: PoolState,
+        next: u64,
+    ) -> Result<(), SessionEnd> {
         if now.admitted == 0 {
             return Err(SessionEnd::Lost);
         }
@@ -236,10 +255,9 @@ impl<'f> Session<'f> {
         if now.connections != before.connections {
             self.follower.serving.relayed.ask_again();
         }
-        if now.withdrawn != before.withdrawn
-            && let Some(from) = self.withdrawn_from(now.withdrawn.1)
-        {
-            return Err(self.withdrawn(from).await?);
+        if let Some(from) = self.withdrawn_from(next) {
+            let height = self.take_back(from).await?;
+            return Err(SessionEnd::withdrawn(height));
         }
         if now.rules() != self.follower.serving.rules() {
             let identity = *self.source.pool.identity.get().ok_or(SessionEnd::Lost)?;
@@ -248,29 +266,31 @@ impl<'f> Session<'f> {
         Ok(())
     }
 
-    /// The lowest height to withdraw if the mirror source withdraws from a height on. Beside other upstreams only heights
-    /// that the source gave go: it could else hold up following by withdrawing theirs, again and again.
-    fn withdrawn_from(&self, from: u64) -> Option<u64> {
-        let upstreams = &self.source.pool.upstreams;
-        if upstreams.len() == 1 {
+    /// Takes withdrawals of the mirror source. Returns the lowest height to withdraw here. Beside other upstreams only
+    /// heights that the source gave go: it could else hold up following by withdrawing theirs, again and again.
+    fn withdrawn_from(&mut self, next: u64) -> Option<u64> {
+        let pool = &self.source.pool;
+        let from = pool.take_withdrawn()?;
+        if pool.upstreams.len() == 1 {
             return Some(from);
         }
-        let is_its = |(height, by): &&(u64, usize)| {
-            *height >= from && upstreams.get(*by).is_some_and(|one| one.peer.is_some())
-        };
-        let (height, by) = self.givers.iter().find(is_its)?;
-        upstreams[*by].penalize("withdrew"); // the others are asked first for a while
-        Some(*height)
+        let source = pool.upstreams.iter().position(|one| one.peer.is_some())?;
+        // Their giver is not known yet: `publish` looks.
+        self.givers.withdraw(from.max(self.next())..next);
+        let height = self.givers.first_of(source, from)?;
+        pool.upstreams[source].penalize(WITHDREW); // the others are asked first for a while
+        Some(height)
     }
 
     /// Withdraws the unproven heights that the mirror source withdrew, without waiting for the header that
-    /// disproves them.
-    async fn withdrawn(&self, from: u64) -> Result<SessionEnd, SessionEnd> {
+    /// disproves them. Returns the first one.
+    async fn take_back(&mut self, from: u64) -> Result<u64, SessionEnd> {
         let proven = self.follower.serving.proven_height();
         // Proven heights stay, also if the mirror source withdraws them.
         let height = from.max(proven.map_or(0, |proven| proven + 1));
         self.follower.ingest.withdraw(height).await??;
-        Ok(SessionEnd::Contradiction { height, why: "the mirror source withdrew it".to_owned() })
+        self.last = self.follower.ingest.barrier().await?;
+        Ok(height)
     }
 
     fn start_fetch(
@@ -312,11 +332,14 @@ impl<'f> Session<'f> {
     ) -> Result<(), SessionEnd> {
         let Fetched { assembled, from } = fetched;
         let Assembled { record, header, unsettled, difficulty } = assembled;
-        let height = record.height;
-        self.givers.push_back((height, from));
+        let (height, upstream) = (record.height, &self.source.pool.upstreams[from]);
+        if upstream.peer.is_some() && self.givers.is_withdrawn(height) {
+            upstream.penalize(WITHDREW);
+            return Err(SessionEnd::withdrawn(height));
+        }
+        self.givers.gave(height, from);
         if let Some((_, hash)) = self.last.filter(|(_, hash)| *hash != record.parent) {
             let why = format!("its parent is {}, the block before is {hash}", record.parent);
-            let upstream = &self.source.pool.upstreams[from];
             refuse(height, Some(&upstream.name), "parent_link", &why);
             self.source.refused(height, upstream, texts_of(&record), "parent_link", &why);
             return Err(SessionEnd::Contradiction { height, why });
@@ -369,19 +392,19 @@ impl<'f> Session<'f> {
     /// Keeps disproved data as evidence, and penalizes its upstream.
     fn blame(&self, heights: RangeInclusive<u64>, disproof: &Disproof) {
         let why = disproof.to_string();
-        for (height, by) in self.givers.iter().filter(|(height, _)| heights.contains(height)) {
-            let held = self.held.iter().find(|(record, ..)| record.height == *height);
+        for (height, by) in self.givers.of(heights) {
+            let held = self.held.iter().find(|(record, ..)| record.height == height);
             let stored = || {
-                let stored = self.follower.serving.reader.record(*height)?;
+                let stored = self.follower.serving.reader.record(height)?;
                 let text = |part| {
                     Some(Bytes::copy_from_slice(readable_part(&stored, part).ok()??.as_ref()))
                 };
                 Some((text(FULL)?, text(RECEIPTS)?))
             };
             let texts = held.map(|(record, ..)| texts_of(record)).or_else(|| loaded(stored));
-            let upstream = &self.source.pool.upstreams[*by];
+            let upstream = &self.source.pool.upstreams[by];
             let reason = disproof.reason();
-            self.source.refused(*height, upstream, texts.unwrap_or_default(), reason, &why);
+            self.source.refused(height, upstream, texts.unwrap_or_default(), reason, &why);
         }
     }
 
@@ -390,11 +413,7 @@ impl<'f> Session<'f> {
     async fn release(&mut self) -> Result<(), SessionEnd> {
         let settled = self.window.settled();
         // What is settled cannot be disproved, so that nobody is blamed for it.
-        while self
-            .givers
-            .pop_front_if(|(height, _)| settled.is_some_and(|s| *height <= s))
-            .is_some()
-        {}
+        settled.inspect(|settled| self.givers.settle(*settled));
         while let Some((record, room)) = self.held.pop_front_if(|(record, ..)| {
             let trusted = self.distrust.is_none_or(|distrust| record.height > distrust);
             trusted || settled.is_some_and(|settled| record.height <= settled)

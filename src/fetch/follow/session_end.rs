@@ -38,6 +38,11 @@ impl From<Stopped> for SessionEnd {
 }
 
 impl SessionEnd {
+    /// The mirror source withdrew this height.
+    pub(super) fn withdrawn(height: u64) -> Self {
+        Self::Contradiction { height, why: "the mirror source withdrew it".to_owned() }
+    }
+
     pub(crate) fn phase(&self) -> Phase {
         match self {
             Self::Store(Error::WrongChain { .. }) => Phase::WrongChain,

@@ -111,6 +111,6 @@ impl StreamFollower {
             state.head = state.head.min(from.saturating_sub(1));
         }
         // Last: it wakes the session, which reads the other values.
-        self.pool.withdrawn(from);
+        self.pool.withdraws(from);
     }
 }
