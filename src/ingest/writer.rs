@@ -276,7 +276,7 @@ impl Loop {
         }
         let withdrawn = self.setup.writer.withdraw(from);
         // Also after an error: readers have the new view by then.
-        self.setup.serving.head_moved();
+        self.setup.serving.withdrew();
         withdrawn
     }
 

@@ -31,6 +31,8 @@ pub(crate) struct ServingState {
     heads: watch::Sender<Option<u64>>,
     /// The head, or [`NO_HEAD`].
     head: AtomicU64,
+    /// Withdrawals so far.
+    withdrawals: AtomicU64,
 }
 
 /// No height is as high.
@@ -57,6 +59,7 @@ impl Serving {
             helicon: AtomicBool::new(false),
             heads: watch::Sender::new(None),
             head: AtomicU64::new(head),
+            withdrawals: AtomicU64::new(0),
         };
         Self { reader, state: Arc::new(state) }
     }
@@ -74,6 +77,13 @@ impl Serving {
         head.inspect(|head| self.freshness.reaches(*head));
         // Last: threads that it wakes read the head and its age.
         self.heads.send_replace(head);
+    }
+
+    /// Counts a withdrawal, and wakes those who wait for heads.
+    pub(crate) fn withdrew(&self) {
+        // First: readers that see the next height, or that it wakes, know of the withdrawal.
+        self.withdrawals.fetch_add(1, Ordering::Release);
+        self.head_moved();
     }
 
     /// The highest stored height that the newest stored header has proven.
@@ -104,6 +114,11 @@ impl ServingState {
     pub(crate) fn head(&self) -> Option<u64> {
         // Relaxed: it belongs to no other datum.
         Some(self.head.load(Ordering::Relaxed)).filter(|head| *head != NO_HEAD)
+    }
+
+    /// Number of withdrawals so far. A watcher of the head may miss one.
+    pub(crate) fn withdrawals(&self) -> u64 {
+        self.withdrawals.load(Ordering::Acquire)
     }
 
     /// Changes with the head.
