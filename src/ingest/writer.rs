@@ -153,8 +153,7 @@ impl Loop {
     ) -> Result<(), Error> {
         match work {
             QueuedWork::Append(record, rules, room) => {
-                self.set_rules(rules)?;
-                self.append(&record, incoming).await?;
+                self.append(&record, rules, incoming).await?;
                 self.setup.queued.fetch_sub(record.encoded_len(), Ordering::Relaxed);
                 drop(room);
             }
@@ -185,16 +184,18 @@ impl Loop {
         Ok(())
     }
 
-    /// Appends a record. While the disk is full it tries again, unless neve stops.
+    /// Appends a record of these rules. While the disk is full it tries again, unless neve stops.
     async fn append(
         &mut self,
         record: &Record,
+        rules: Rules,
         incoming: &mpsc::Receiver<QueuedWork>,
     ) -> Result<(), Error> {
         let mut has_paused = false;
         loop {
             let begun = Instant::now();
-            let appended = self.setup.writer.append(record);
+            let ruled = self.set_rules(rules);
+            let appended = ruled.and_then(|()| self.setup.writer.append(record));
             self.setup.busy.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
             match appended {
                 Ok(()) => break,
@@ -259,12 +260,13 @@ impl Loop {
         if self.setup.serving.rules() == rules {
             return Ok(());
         }
+        // First, as a full disk may refuse it: then the rules stay, and the next call tries again.
+        if let Some(stamp) = self.setup.writer.stamp() {
+            self.setup.writer.bind(stamp.identity, stamp_rules(rules))?;
+        }
         info!(?rules, "upstream rules changed");
         self.setup.serving.set_rules(rules);
-        match self.setup.writer.stamp() {
-            Some(stamp) => self.setup.writer.bind(stamp.identity, stamp_rules(rules)),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     fn withdraw(&mut self, from: u64) -> Result<(), Error> {
@@ -439,3 +441,6 @@ pub(crate) fn stamp_rules(rules: Rules) -> neve_store::Rules {
 pub(crate) fn rules_of_stamp(rules: neve_store::Rules) -> Rules {
     if rules == 0 { Rules::BeforeHelicon } else { Rules::Helicon }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+use std::io;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use neve_store::disk::{Disk, Op, RealDisk};
+use neve_store::{Hash, open_on};
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+use super::*;
+use crate::shared::IngestReservation;
+
+const IDENTITY: Identity = Identity { chain_id: 43_112, genesis: Hash([9; 32]) };
+/// Time that a write takes, in which a sync ends.
+const WRITE: Duration = Duration::from_micros(200);
+
+/// A disk that is full when the test says so, and whose syncs take no time.
+struct TestDisk {
+    real: RealDisk,
+    is_full: AtomicBool,
+    syncs: AtomicU64,
+    /// Syncs before the last write.
+    syncs_between: AtomicU64,
+}
+
+impl Disk for TestDisk {
+    fn dir(&self) -> &Path {
+        self.real.dir()
+    }
+
+    fn apply(&self, op: Op<'_>) -> io::Result<()> {
+        match op {
+            Op::Allocate { .. } if self.is_full.load(Ordering::Relaxed) => {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            Op::Sync { .. } => {
+                self.syncs.fetch_add(1, Ordering::Relaxed);
+                return Ok(());
+            }
+            Op::Write { .. } => {
+                self.syncs_between.store(self.syncs.load(Ordering::Relaxed), Ordering::Relaxed);
+                thread::sleep(WRITE);
+            }
+            _ => {}
+        }
+        self.real.apply(op)
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        self.real.free_bytes()
+    }
+}
+
+/// A writer of an empty store.
+fn setup(fsync_interval: Duration) -> (Arc<TestDisk>, Setup, TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(TestDisk {
+        real: RealDisk::new(dir.path()),
+        is_full: AtomicBool::new(false),
+        syncs: AtomicU64::new(0),
+        syncs_between: AtomicU64::new(0),
+    });
+    let options = Options { segment_bytes: 1 << 20, disk_reserve_bytes: 0, ..Options::default() };
+    let mut opened = open_on(Arc::clone(&disk) as Arc<dyn Disk>, options).unwrap();
+    opened.writer.bind(IDENTITY, 0).unwrap();
+    let setup = Setup {
+        writer: opened.writer,
+        serving: Arc::new(Serving::new(opened.reader)),
+        status: Arc::default(),
+        retention: Retention::default(),
+        unpushed_bytes_max: None,
+        fsync_interval,
+        queued: Arc::default(),
+        unpacked_bytes: None,
+        options,
+        busy: Arc::default(),
+    };
+    (disk, setup, dir)
+}
+
+fn record(height: u8) -> Record {
+    let [hash, parent] = [height, height.wrapping_sub(1)].map(|of| Hash([of; 32]));
+    Record { height: height.into(), hash, parent, ..Record::default() }
+}
+
+async fn head(ingest: &Ingest) -> Option<u64> {
+    ingest.barrier().await.expect("the writer goes on").map(|(height, _)| height)
+}
+
+#[tokio::test]
+async fn change_of_rules_waits_for_space() {
+    let (disk, setup, _dir) = setup(Duration::from_mins(1));
+    let (serving, status) = (Arc::clone(&setup.serving), Arc::clone(&setup.status));
+    let (ingest, _) = start(setup).unwrap();
+    let append = |height, rules| ingest.append(record(height), rules, IngestReservation::Forced);
+    append(0, Rules::BeforeHelicon).await.unwrap();
+    assert_eq!(head(&ingest).await, Some(0));
+    disk.is_full.store(true, Ordering::Relaxed);
+    append(1, Rules::Helicon).await.unwrap();
+    let begun = Instant::now();
+    while status.words().store_error.is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "nothing is refused");
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!((serving.head(), serving.rules()), (Some(0), Rules::BeforeHelicon));
+    disk.is_full.store(false, Ordering::Relaxed);
+    assert_eq!(head(&ingest).await, Some(1));
+    assert_eq!((serving.rules(), status.words().store_error), (Rules::Helicon, None));
+}
+
+/// Without that, the first sync would never end for the writer, and no other would begin.
+#[tokio::test]
+async fn queue_that_is_never_empty_holds_up_no_sync() {
+    let (disk, setup, _dir) = setup(Duration::ZERO);
+    let (queue, incoming) = mpsc::channel(200);
+    for height in 0..200 {
+        let (record, room) = (Box::new(record(height)), IngestReservation::Forced);
+        queue.send(QueuedWork::Append(record, Rules::BeforeHelicon, room)).await.unwrap();
+    }
+    drop(queue);
+    Loop::new(setup).run(incoming).await;
+    let syncs = disk.syncs_between.load(Ordering::Relaxed);
+    assert!(syncs > 2, "{syncs}");
+}
