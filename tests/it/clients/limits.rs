@@ -351,6 +351,30 @@ fn head_without_memory_is_refused_with_503_whichever_thread_reads_it() {
     }
 }
 
+/// hyper reads the first bytes of a body before neve's part of the request runs for the first time.
+#[test]
+fn body_without_memory_is_refused_with_503_before_its_request_runs() {
+    let (_node, neve, _dir) = recorded_from_100(&["--client-bytes-address-max", "16000"]);
+    let mut stream = TcpStream::connect(neve.address).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut send = |head_bytes: usize, body: &str| {
+        let head = format!(
+            "POST / HTTP/1.1\r\nHost: x\r\nOrigin: http://x\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\nX: ",
+            body.len()
+        );
+        let padding = "a".repeat(head_bytes.saturating_sub(head.len() + 4));
+        stream.write_all(format!("{head}{padding}\r\n\r\n{body}").as_bytes()).unwrap();
+        read(&mut BufReader::new(&stream), false).unwrap()
+    };
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId"}"#;
+    assert_eq!(send(0, call).status, 200, "now it is on the full path");
+    // The first read ends with the head, for which there is memory.
+    let refused = send(8192, &(call.to_owned() + &" ".repeat(20_000)));
+    let text = "memory for clients is used up; try again later\n";
+    assert_eq!((refused.status, refused.text().as_str()), (503, text));
+}
+
 /// Neither a search of little that is long nor many calls that are short keep a serving thread.
 #[test]
 fn long_searches_and_long_batches_are_offloaded() {

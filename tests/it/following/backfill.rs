@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use neve_devnet::{Config, DevnetThread, Fault, Helicon, Older, Profile};
+use neve_devnet::{Config, DevnetThread, Fault, Helicon, Older, Profile, RetryAfter};
 use serde_json::Value;
 
 use crate::support::neve::{Neve, fresh_dir, run};
@@ -64,6 +64,33 @@ fn upstream_without_headers_gives_history() {
     neve.wait_for_head(HEAD);
     wait_for_first(&neve, 0);
     serves(&neve, &devnet, 0..=HEAD);
+}
+
+#[test]
+fn failed_request_for_headers_ejects_no_upstream() {
+    let (devnet, dir) = (devnet(Helicon::Never), fresh_dir());
+    let fails = Fault::Status(500, RetryAfter::Absent).on("eth_getHeaderByNumber");
+    let failed = devnet.faults().inject(fails.at(0..=HEAD - 21).times(1));
+    let neve = start(dir.path(), &devnet, &["--backfill-to", "0"]);
+    wait_for_first(&neve, 0);
+    assert_eq!(failed.hits(), 1);
+    assert!(!neve.log().contains("upstream failed"), "{}", neve.log());
+}
+
+/// Without batches each header is a request, and each of the others would be made again.
+#[test]
+fn failed_request_for_a_header_costs_no_others() {
+    let (devnet, dir) = (devnet(Helicon::Never), fresh_dir());
+    devnet.faults().inject(Fault::Error("no such method".into()).on("eth_getHeaderByNumber"));
+    let fails = Fault::Status(500, RetryAfter::Absent).on("eth_getBlockByNumber");
+    let failed: Vec<_> =
+        (0..5).map(|at| devnet.faults().inject(fails.clone().at(64 * at + 2).times(1))).collect();
+    let neve = start(dir.path(), &devnet, &["--backfill-to", "0"]);
+    wait_for_first(&neve, 0);
+    assert!(failed.iter().all(|failed| failed.hits() == 1));
+    let asked = devnet.counters().calls("eth_getHeaderByNumber");
+    // In a batch and one by one, and a few heights more behind each failure.
+    assert!(asked < 2 * HEAD + 100, "{asked}");
 }
 
 /// Under Helicon receipts are proven by later headers: without them nothing is published.

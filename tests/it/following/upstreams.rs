@@ -313,6 +313,24 @@ fn announced_head_without_a_header_counts_for_no_lag() {
     neve.wait_for_head(HEAD + 4);
 }
 
+/// Two must have a block, and one of them comes back without it.
+#[test]
+fn upstream_without_a_proven_header_hides_no_lag() {
+    let devnets = two();
+    let (_dir, neve) = start(&devnets, &["--upstream-quorum", "2"]);
+    neve.wait_for_head(HEAD);
+    wait_until_both_are_asked(&neve);
+    let away = devnets[1].faults().inject(Fault::Refuse);
+    neve.wait("its end", |_| (state(&neve, &devnets[1]) != "up").then_some(()));
+    devnets[1].faults().inject(Fault::Result("null".into()).at(HEAD + 1..=HEAD + 5));
+    advance(&devnets, 5);
+    let lag = || neve.health()["blocks"]["lag"].clone();
+    neve.wait("the lag", |_| (lag() == 5).then_some(()));
+    away.clear();
+    wait_until_both_are_asked(&neve);
+    assert_eq!(lag(), 5);
+}
+
 fn rules(neve: &Neve) -> String {
     neve.health()["upstream"]["rules"].as_str().unwrap_or_default().to_owned()
 }
