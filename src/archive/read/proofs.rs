@@ -39,6 +39,8 @@ pub(super) struct Candidate {
 /// Words with which the lines of the file begin.
 const SEGMENT: &str = "segment ";
 const SEQUENCE: &str = "sequence ";
+/// Length of [`end_of`] each line.
+const END_LEN: usize = 11;
 
 #[derive(Default)]
 struct State {
@@ -57,22 +59,35 @@ enum Note {
 }
 
 impl Note {
-    /// Reads a line without its end. `None` if no run wrote it.
+    /// Reads a line without its line break. `None` if no run wrote it as it is.
     fn read(line: &[u8]) -> Option<Self> {
         let line = str::from_utf8(line).ok()?;
-        if let Some(sequence) = line.strip_prefix(SEQUENCE) {
-            return Some(Self::Sequence(sequence.strip_suffix(" .")?.parse().ok()?));
+        let (text, end) = line.split_at_checked(line.len().checked_sub(END_LEN)?)?;
+        // A flipped bit of a sequence would let an earlier manifest pass, or none.
+        if end != end_of(text) {
+            return None;
         }
-        let (first, digest) = line.strip_prefix(SEGMENT)?.split_once(' ')?;
+        if let Some(sequence) = text.strip_prefix(SEQUENCE) {
+            return Some(Self::Sequence(sequence.parse().ok()?));
+        }
+        let (first, digest) = text.strip_prefix(SEGMENT)?.split_once(' ')?;
         Some(Self::Segment(first.parse().ok()?, digest.parse().ok()?))
     }
 
-    /// Reads a line that an earlier version wrote behind one that was cut off.
-    fn read_behind_another(line: &[u8]) -> Option<Self> {
-        let line = str::from_utf8(line).ok()?;
-        let (lost, line) = line.split_at(line.rfind(SEGMENT).max(line.rfind(SEQUENCE))?);
-        is_cut_off(lost.as_bytes()).then(|| Self::read(line.as_bytes())).flatten()
+    /// The line of this note.
+    fn line(&self) -> String {
+        let text = match self {
+            Self::Segment(first, digest) => format!("{SEGMENT}{first} {digest}"),
+            Self::Sequence(sequence) => format!("{SEQUENCE}{sequence}"),
+        };
+        let end = end_of(&text);
+        text + &end + "\n"
     }
+}
+
+/// End of a line with this text: its CRC-32, and a point, without which the line is cut off.
+fn end_of(text: &str) -> String {
+    format!(" {:08x} .", crc32fast::hash(text.as_bytes()))
 }
 
 impl State {
@@ -84,7 +99,7 @@ impl State {
         for (number, line) in (1..).zip(text.split_inclusive(|byte| *byte == b'\n')) {
             let whole = line.strip_suffix(b"\n");
             let line = whole.unwrap_or_else(|| written(line));
-            match Note::read(line).or_else(|| Note::read_behind_another(line)) {
+            match Note::read(line) {
                 Some(Note::Segment(first, digest)) => _ = self.segments.insert(first, digest),
                 Some(Note::Sequence(sequence)) => {
                     self.sequence = self.sequence.max(sequence);
@@ -186,7 +201,7 @@ impl Proofs {
         }
         if sequence > known {
             // On the disk first: after a crash no lower one may pass.
-            self.note(&format!("{SEQUENCE}{sequence} .\n"));
+            self.note(&Note::Sequence(sequence));
             lock(&self.state).sequence = sequence;
         }
         Ok(sequence >= known)
@@ -227,12 +242,12 @@ impl Proofs {
 
     /// Notes that a segment is proven, and linked to the proven one above it.
     pub(super) fn add(&self, entry: &SegmentEntry) {
-        self.note(&format!("{SEGMENT}{} {}\n", entry.first, entry.digest));
+        self.note(&Note::Segment(entry.first, entry.digest));
         lock(&self.state).segments.insert(entry.first, entry.digest);
     }
 
-    fn note(&self, line: &str) {
-        if let Err(error) = append(&self.path, line) {
+    fn note(&self, note: &Note) {
+        if let Err(error) = append(&self.path, &note.line()) {
             warn!(file = %self.path.display(), %error, "proof of an archived segment not kept");
         }
     }
@@ -271,136 +286,4 @@ fn digest_of(store: &Path, first: u64, bytes: u64) -> Option<Digest> {
 }
 
 #[cfg(test)]
-mod tests {
-    use neve_archive::Chain;
-
-    use super::*;
-
-    fn manifest() -> Manifest {
-        let segment = |n: u8| SegmentEntry {
-            first: u64::from(n) * 32,
-            bytes: 100,
-            digest: Digest([n; 32]),
-            last: Digest([n + 1; 32]),
-            parent: Digest([n; 32]),
-        };
-        let chain = Chain { chain_id: 7, genesis: Digest([7; 32]), range: 32 };
-        Manifest { sequence: 1, segments: (0..4).map(segment).collect(), ..Manifest::empty(chain) }
-    }
-
-    #[test]
-    fn proven_heights_reach_from_the_tail_down_to_the_first_gap() {
-        let dir = tempfile::tempdir().expect("a directory can be made");
-        let path = dir.path().join("proofs");
-        let manifest = manifest();
-        let lines = |segments: &[u8]| {
-            let line = |n: &u8| format!("segment {} {}\n", u64::from(*n) * 32, Digest([*n; 32]));
-            let text: String = segments.iter().map(line).collect();
-            fs::write(&path, text + "segment 0 00").expect("it can be written");
-            Proofs::open(dir.path().into(), path.clone())
-        };
-        assert_eq!(lines(&[0, 1, 2]).heights(&manifest, 96), Some(0..=95));
-        assert_eq!(lines(&[0, 2]).heights(&manifest, 96), Some(64..=95));
-        assert_eq!(lines(&[0, 2]).heights(&manifest, 70), Some(64..=95), "within a segment");
-        assert_eq!(lines(&[0, 1]).heights(&manifest, 96), None, "no link to the tail");
-        assert_eq!(lines(&[0, 1]).heights(&manifest, 0), None);
-        let mut other = manifest;
-        other.segments[1].digest = Digest([9; 32]);
-        assert_eq!(lines(&[0, 1, 2]).heights(&other, 96), Some(64..=95), "other bytes");
-    }
-
-    #[test]
-    fn next_segment_to_prove_is_the_one_below_those_that_join_the_served_range() {
-        let dir = tempfile::tempdir().expect("a directory can be made");
-        let manifest = manifest();
-        let next = |proven: &[usize], end| {
-            let proofs = Proofs::open(dir.path().into(), dir.path().join("none"));
-            let known = proven.iter().map(|at| &manifest.segments[*at]);
-            lock(&proofs.state).segments.extend(known.map(|entry| (entry.first, entry.digest)));
-            let found = proofs.candidate(&manifest, end)?;
-            let Candidate { below, segment, above } = found;
-            Some((below.map(|below| below.first), segment.first, above.first))
-        };
-        assert_eq!(next(&[3], 96), Some((Some(32), 64, 96)), "its own first segment");
-        assert_eq!(next(&[2], 96), Some((Some(0), 32, 64)), "that of the archive is another one");
-        assert_eq!(next(&[1, 2], 100), None, "its own first segment is not proven");
-        assert_eq!(next(&[1, 2, 3], 100), Some((None, 0, 32)));
-        assert_eq!(next(&[0, 2, 3], 100), Some((Some(0), 32, 64)));
-        assert_eq!(next(&[0, 1, 2, 3], 100), None, "all are");
-        assert_eq!(next(&[3], 128), Some((Some(32), 64, 96)), "the archive ends below");
-        assert_eq!(next(&[3], 129), None, "a height is missing between");
-        assert_eq!((next(&[], 96), next(&[1], 0)), (None, None));
-    }
-
-    #[test]
-    fn earlier_manifest_is_refused_after_a_restart() {
-        let dir = tempfile::tempdir().expect("a directory can be made");
-        let open = || Proofs::open(dir.path().into(), dir.path().join("proofs"));
-        let took = |sequence| open().take(sequence) == Ok(true);
-        assert!(took(3) && took(3) && !took(2) && took(4) && !took(3));
-    }
-
-    #[test]
-    fn earlier_manifest_is_refused_whatever_byte_of_the_proofs_is_damaged() {
-        let dir = tempfile::tempdir().expect("a directory can be made");
-        let path = dir.path().join("proofs");
-        let open = || Proofs::open(dir.path().into(), path.clone());
-        let text = format!("segment 32 {}\nsequence 9 .\nsequence 105 .\n", Digest([1; 32]));
-        for at in 0..text.len() {
-            let mut damaged = text.clone().into_bytes();
-            damaged[at] ^= 0x80;
-            fs::write(&path, &damaged).expect("it can be written");
-            let proofs = open();
-            assert_ne!(proofs.take(104), Ok(true), "byte {at}");
-            // With the end of the line before, both are one.
-            let is_lost = at + 1 >= text.len() - "sequence 105 .\n".len();
-            assert_eq!(proofs.take(105).is_err(), is_lost, "byte {at}");
-            assert_eq!(fs::read(&path).expect("it is there"), damaged, "nothing is noted");
-            // What can be read is kept.
-            assert_eq!(lock(&proofs.state).segments.len(), usize::from(at >= 76), "byte {at}");
-        }
-        fs::write(&path, "sequence 105 /\n").expect("it can be written");
-        let proofs = open();
-        let refused = proofs.take(200).expect_err("it is not known");
-        assert!(refused.contains("line 1 is damaged"), "{refused}");
-        // As an earlier version wrote after a loss of power.
-        fs::write(&path, "sequence 9 .\nsequence 1sequence 105 .\n").expect("it can be written");
-        assert_eq!((proofs.take(104), proofs.take(200)), (Ok(false), Ok(true)), "mended");
-    }
-
-    /// A directory cannot be read, as a file on a bad sector.
-    #[test]
-    fn no_manifest_is_taken_while_the_proofs_cannot_be_read() {
-        let dir = tempfile::tempdir().expect("a directory can be made");
-        let path = dir.path().join("proofs");
-        fs::create_dir(&path).expect("it can be made");
-        let proofs = Proofs::open(dir.path().into(), path.clone());
-        let refused = proofs.take(3).expect_err("it is not known");
-        assert!(refused.contains("Is a directory"), "{refused}");
-        fs::remove_dir(&path).expect("it is empty");
-        assert_eq!((proofs.take(3), proofs.take(2)), (Ok(true), Ok(false)));
-    }
-
-    #[test]
-    fn note_after_a_line_that_was_cut_off_is_read_at_the_next_start() {
-        let dir = tempfile::tempdir().expect("a directory can be made");
-        let path = dir.path().join("proofs");
-        let open = || Proofs::open(dir.path().into(), path.clone());
-        let (before, line) = ("sequence 9 .\n", "sequence 101 .\n");
-        for length in 0..line.len() {
-            for zeros in ["", "\0\0\0"] {
-                fs::write(&path, [before, &line[..length], zeros].concat()).expect("a file");
-                let proofs = open();
-                assert_eq!(proofs.take(105), Ok(true), "{length}");
-                let found = (open().take(104), open().take(105), open().take(106));
-                assert_eq!(found, (Ok(false), Ok(true), Ok(true)), "{length}");
-            }
-        }
-        let segment = format!("segment 64 {}\n", Digest([2; 32]));
-        for length in 0..segment.len() {
-            fs::write(&path, &segment[..length]).expect("a file");
-            open().note(&segment);
-            assert_eq!(lock(&open().state).segments.get(&64), Some(&Digest([2; 32])), "{length}");
-        }
-    }
-}
+mod tests;
