@@ -17,6 +17,8 @@ use crate::shared::lock::lock;
 const KEPT_MAX: usize = 8;
 /// Unit of `st_blocks`.
 const BLOCK_BYTES: u64 = 512;
+/// Unit in which nearly all file systems give a file its bytes.
+const DISK_UNIT: u64 = 4096;
 
 /// Files of pages.
 pub(super) struct PageDir {
@@ -77,20 +79,30 @@ impl PageDir {
         lock(&self.state).touch(&file_name(name));
     }
 
+    /// Bytes that count.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> u64 {
+        lock(&self.state).bytes
+    }
+
     /// True if pages of the object were kept before.
     pub(super) fn has(&self, name: &ObjectName) -> bool {
         lock(&self.state).files.get(file_name(name).as_str()).is_some_and(|kept| kept.bytes > 0)
     }
 
-    /// Notes that an object has so many bytes more. Returns the files that were removed for it. Waits for the disk.
-    pub(super) fn grow(&self, name: &ObjectName, bytes: u64) -> Vec<ObjectName> {
+    /// Notes that so many bytes of an object of `whole` bytes were written. Returns the files that were removed for it.
+    /// Waits for the disk.
+    pub(super) fn grow(&self, name: &ObjectName, bytes: u64, whole: u64) -> Vec<ObjectName> {
         let file_name = file_name(name);
         // Not held over the removal, which waits for the disk.
         {
             let mut state = lock(&self.state);
             let Some(kept) = state.files.get_mut(file_name.as_str()) else { return Vec::new() };
-            kept.bytes += bytes;
-            state.bytes += bytes;
+            let [more, all] = [bytes, whole].map(|bytes| bytes.next_multiple_of(DISK_UNIT));
+            // Some may have been there: the file has all of the object at most, however often pages are written.
+            let more = more.min(all.saturating_sub(kept.bytes));
+            kept.bytes += more;
+            state.bytes += more;
             if state.bytes <= self.bytes_max {
                 state.show();
                 return Vec::new();
@@ -229,11 +241,11 @@ mod tests {
         for first in 0..3 {
             let file = pages.file(&name(first), 1 << 20).expect("the disk gives it");
             file.write_all_at(&vec![1; 65_536], 65_536).expect("the disk takes it");
-            assert_eq!(pages.grow(&name(first), 65_536), []);
+            assert_eq!(pages.grow(&name(first), 65_536, 1 << 20), []);
         }
         pages.touch(&name(0));
         assert!(pages.file(&name(3), 1 << 20).is_some());
-        assert_eq!(pages.grow(&name(3), 65_536), [name(1)]);
+        assert_eq!(pages.grow(&name(3), 65_536, 1 << 20), [name(1)]);
         assert!(!pages.has(&name(1)) && pages.has(&name(0)));
         let again = open(200_000);
         assert!(again.has(&name(0)) && again.has(&name(2)));
@@ -249,7 +261,7 @@ mod tests {
         let pages = PageDir::open(dir.path().join("pages"), 100_000);
         for first in 0..2 {
             assert!(pages.file(&name(first), 1 << 20).is_some());
-            assert_eq!(pages.grow(&name(first), 40_000), []);
+            assert_eq!(pages.grow(&name(first), 40_960, 1 << 20), []);
         }
         let pages = PageDir { bytes_max: 50_000, ..pages };
         let removed = pages.shrink(None, |path| {
@@ -267,12 +279,12 @@ mod tests {
         let pages = PageDir::open(dir.path().join("pages"), 100_000);
         for first in 0..3 {
             assert!(pages.file(&name(first), 1 << 20).is_some());
-            assert_eq!(pages.grow(&name(first), 30_000), []);
+            assert_eq!(pages.grow(&name(first), 32_768, 1 << 20), []);
         }
         let refused = || io::Error::from(ErrorKind::PermissionDenied);
         let pages = PageDir { bytes_max: 50_000, ..pages };
         assert_eq!(pages.shrink(None, |_| Err(refused())), []);
-        assert_eq!(lock(&pages.state).bytes, 90_000, "all of them are there");
+        assert_eq!(lock(&pages.state).bytes, 98_304, "all of them are there");
         let stays = file_name(&name(0));
         let remove = |path: &Path| {
             if path.ends_with(&stays) { Err(refused()) } else { fs::remove_file(path) }
@@ -280,7 +292,7 @@ mod tests {
         let mut removed = pages.shrink(None, remove);
         removed.sort_by_key(|name| name.first);
         assert_eq!(removed, [name(1), name(2)]);
-        assert_eq!(lock(&pages.state).bytes, 30_000);
+        assert_eq!(lock(&pages.state).bytes, 32_768);
         assert!(pages.has(&name(0)));
         fs::remove_file(dir.path().join("pages").join(&stays)).expect("an operator may");
         let pages = PageDir { bytes_max: 0, ..pages };

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use metrics::counter;
 use neve_archive::{Digest, ObjectName, PAGE_BYTES, PageList};
-use neve_store::ArchivedSegment;
+use neve_store::{ArchivedSegment, PackedPages};
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 use tokio_util::task::AbortOnDropHandle;
@@ -198,7 +198,7 @@ impl PageSource {
         let bad = file.unproven(pages, bytes);
         for run in file.new_runs(pages, &bad) {
             let kept = file.keep(run.clone(), &part(run));
-            for removed in self.dir.grow(&file.name, kept) {
+            for removed in self.dir.grow(&file.name, kept, file.bytes()) {
                 self.forget(&removed.digest); // else the disk would keep its bytes
             }
         }
@@ -370,11 +370,11 @@ impl PageSource {
             self.reject(name, 0, found.get(..EVIDENCE_BYTES_MAX).unwrap_or(&found));
             return None;
         }
-        let (was_kept, bytes) = (self.dir.has(name), found.len() as u64);
+        let bytes = found.len() as u64;
         let file = self.dir.file(name, bytes);
-        let is_written = file.is_some_and(|file| file.write_all_at(&found, 0).is_ok());
-        if is_written && !was_kept {
-            self.dir.grow(name, bytes).iter().for_each(|removed| self.forget(&removed.digest));
+        if file.is_some_and(|file| file.write_all_at(&found, 0).is_ok()) {
+            let removed = self.dir.grow(name, bytes, bytes);
+            removed.iter().for_each(|removed| self.forget(&removed.digest));
         }
         Some(found)
     }

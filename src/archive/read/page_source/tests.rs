@@ -63,6 +63,26 @@ async fn large_object_is_read_in_parts_and_kept_once_it_is_whole() {
     }
 }
 
+/// A proof brings a segment whole of which clients have read pages.
+#[tokio::test]
+async fn object_that_is_brought_whole_counts_as_on_the_disk_whatever_pages_were_kept() {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let object: Vec<u8> = (0..4 * PAGE_BYTES).map(|at| (at / PAGE_BYTES) as u8 + 1).collect();
+    let rates = ReadRates { reads: 1000, bytes: 1 << 40 };
+    let (source, _, name) = stored(dir.path(), &object, rates).await;
+    let (list, bytes) = (PageList::of(&object), object.len() as u64);
+    let file = source.file(name, bytes, &list).await.expect("the disk gives it");
+    let on_disk = || PageDir::open(dir.path().join("pages"), 1 << 30).bytes();
+    let second = BTreeSet::from([1]);
+    assert_eq!(source.ensure_pages(&file, &second, Payer::Neve).await, Ok(()));
+    assert_eq!((source.dir.bytes(), on_disk()), (PAGE_BYTES as u64, PAGE_BYTES as u64));
+    assert!(source.whole(name, bytes, Payer::Neve).await.expect("it is there") == object);
+    assert_eq!((source.dir.bytes(), on_disk()), (bytes, bytes));
+    // A read that was in flight meanwhile writes its pages again.
+    assert_eq!(source.take_in(&file, &(0..4), &object.into()), [0; 0]);
+    assert_eq!((source.dir.bytes(), on_disk()), (bytes, bytes));
+}
+
 /// Reads of all pages after a start before which the disk lost some, and the bytes of the longest.
 async fn restarted(dir: &Path, object: &[u8], lost: Range<usize>) -> (usize, u64) {
     let (list, bytes) = (PageList::of(object), object.len() as u64);
