@@ -229,7 +229,8 @@ fn read(
                 RECEIPTS => packed.receipt_of(at, hash.as_ref(), out)?,
                 _ => false,
             };
-            return Ok(found.then_some(0));
+            // Without a hash a position of the block is wanted, and the block is here.
+            return Ok((found || hash.is_none()).then_some(0));
         }
         Wanted::Part { part, flags } => (part, flags),
     };

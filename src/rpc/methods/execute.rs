@@ -229,17 +229,14 @@ fn transaction_at_index(
     index: u64,
     out: &mut BodyBuilder,
 ) -> Result<(), NotRead> {
-    match read(serving, at, Wanted::Count, out.text())? {
+    let before = out.text().len();
+    let wanted = Wanted::Transaction { part: FULL, at: index as usize, hash: None };
+    match read(serving, at, wanted, out.text())? {
         Found::Stored(record) if index < record.header()?.transactions.into() => {
             // An index below the number of transactions fits.
             out.stored(transaction_of(record, index as usize)?)?;
         }
-        Found::Unpacked { height, transactions } if index < transactions as u64 => {
-            let at = index as usize;
-            // By number: a tag could mean another block by now.
-            let wanted = Wanted::Transaction { part: FULL, at, hash: None };
-            read(serving, BlockId::Number(height), wanted, out.text())?;
-        }
+        Found::Unpacked { .. } if out.text().len() > before => {} // it was appended
         _ => text("null", out),
     }
     Ok(())
@@ -272,5 +269,79 @@ fn block(
     match read(serving, at, Wanted::Part { part: which, flags }, out.text())? {
         Found::Stored(record) => block_of(&record, which, form, out),
         Found::Unpacked { .. } => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+    use neve_devnet::{Chain, Config, Helicon, Part};
+    use neve_packed::{HeightTexts, Identity, pack};
+    use neve_record::packed::Codec;
+    use neve_store::{ArchivedSegment, Options, PackedBytes, PackedCodec, PackedPages};
+
+    use super::*;
+
+    /// Pages of a packed file that count the reads of heights.
+    #[derive(Default)]
+    struct Counting {
+        file: Vec<u8>,
+        from: AtomicU64,
+        reads: AtomicUsize,
+    }
+
+    impl PackedPages for Counting {
+        fn bytes(&self) -> u64 {
+            self.file.len() as u64
+        }
+
+        fn read(&self, offset: u64, len: usize) -> Option<Vec<u8>> {
+            let is_of_height = offset >= self.from.load(Ordering::Relaxed);
+            self.reads.fetch_add(usize::from(is_of_height), Ordering::Relaxed);
+            Some(self.file.get(offset as usize..offset as usize + len)?.to_vec())
+        }
+    }
+
+    /// A packed file of the first heights of a chain, and one of them with transactions.
+    fn packed_file() -> (Vec<u8>, u64) {
+        let mut chain = Chain::new(Config::test().with_helicon(Helicon::Never).chain);
+        let blocks: Vec<_> = (0..4).map(|_| chain.next_block()).collect();
+        let full = |at: usize| blocks[at].answer(Part::Full, Rules::BeforeHelicon);
+        let texts: Vec<_> = (0..4).map(|at| (full(at), blocks[at].receipts().to_vec())).collect();
+        let texts: Vec<_> =
+            texts.iter().map(|(block, receipts)| HeightTexts { block, receipts }).collect();
+        let identity = Identity { chain_id: 43_112, genesis: blocks[0].hash() };
+        let packed = pack(identity, 4, &texts, &mut || ControlFlow::Continue(()));
+        let filled = (0..4).find(|at| full(*at).windows(17).any(|w| w == b"\"transactions\":[{"));
+        (packed.expect("it can be packed").bytes, filled.expect("some have transactions") as u64)
+    }
+
+    /// A height in text form is unpacked by each read, and may be in another form at the next one.
+    #[test]
+    fn transaction_at_a_position_of_a_packed_height_takes_one_read() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let options =
+            Options { segment_bytes: 1 << 20, disk_reserve_bytes: 0, ..Options::default() };
+        let reader = neve_store::open(dir.path(), options).expect("an empty store").reader;
+        let (file, height) = packed_file();
+        let pages = Arc::new(Counting { file, ..Counting::default() });
+        let source: Arc<dyn PackedPages> = pages.clone();
+        let codec: Arc<dyn PackedCodec> = Arc::new(Codec::default());
+        let segment = ArchivedSegment::open(PackedBytes::paged(source), &codec);
+        let segment = segment.expect("it is whole");
+        let offsets = (0..4).map(|at| segment.extent(at).expect("it is there").0);
+        pages.from.store(offsets.min().expect("there are some"), Ordering::Relaxed);
+        let reader = reader.with_archived(vec![segment], Vec::new(), Vec::new());
+        let serving = Serving::new(reader);
+        for (index, start) in [(0, "{\"blockHash\":"), (999, "null"), (u64::MAX, "null")] {
+            pages.reads.store(0, Ordering::Relaxed);
+            let mut out = BodyBuilder::default();
+            let found = transaction_at_index(&serving, BlockId::Number(height), index, &mut out);
+            assert!(found.is_ok() && out.text().starts_with(start.as_bytes()), "{index}");
+            assert_eq!(pages.reads.load(Ordering::Relaxed), 1, "{index}");
+        }
     }
 }

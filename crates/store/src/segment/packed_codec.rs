@@ -246,7 +246,8 @@ pub trait PackedRange: Send + Sync {
     fn proven(&self, height: u64) -> Result<Record, PackedDamage>;
 
     /// Appends what is wanted of a height. Returns the number of transactions if that is wanted, else
-    /// any number; `None`, with nothing appended, if there is no such transaction.
+    /// any number; `None`, with nothing appended, if there is no transaction with the wanted hash. Nothing is appended
+    /// either for a position without a wanted hash that the height lacks.
     fn read(
         &self,
         height: u64,

@@ -230,7 +230,7 @@ impl PackedRange for ToyRange {
             Wanted::Part { part, .. } => part,
             Wanted::Transaction { part, at, hash } => match record.transactions.get(at) {
                 Some(found) if hash.is_none_or(|hash| hash == found) => part,
-                _ => return Ok(None),
+                _ => return Ok(hash.is_none().then_some(0)),
             },
         };
         out.extend_from_slice(&record.parts[part].bytes);
