@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 
+mod beside;
 mod checks;
 mod copies;
 mod leftovers;

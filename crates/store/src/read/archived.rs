@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::criteria::Criteria;
+use super::view::View;
 use crate::id::Hash;
 use crate::index::Locator;
 use crate::memory::residency::Cold;
@@ -77,8 +78,9 @@ pub struct WithoutLogs {
 }
 
 /// Packed files beside a view.
-#[derive(Clone)]
 pub(super) struct Archived {
+    /// What the store serves. A copy of its lists would cost each request as much as the store has segments.
+    pub(super) base: Arc<View>,
     /// Ascending by height; they may have gaps.
     pub(super) segments: Vec<Arc<Segment>>,
     pub(super) places: Vec<ArchivedPlace>,
@@ -97,18 +99,34 @@ impl Archived {
         ends.max()
     }
 
-    /// The segment that has `height`, if any has.
+    /// The segment that has `height`, if any has: the store's own from its first height on.
     pub(super) fn holder(&self, height: u64) -> Option<&Segment> {
+        if self.base.first_height().is_some_and(|first| height >= first) {
+            return self.base.holder(height);
+        }
         let after = self.segments.partition_point(|segment| segment.base() <= height);
         self.segments.get(after.checked_sub(1)?).map(Arc::as_ref)
     }
 
-    /// The first place of `hash` that `found` takes.
-    pub(super) fn find<T>(
+    /// Passes the places of `hash` to `found` until it takes one: those in the view, and then the given ones.
+    #[cold]
+    pub(super) fn find(
         &self,
         hash: &Hash,
-        found: impl FnMut(Locator) -> Option<Result<T, Cold>>,
-    ) -> Option<Result<T, Cold>> {
+        found: &mut dyn FnMut(Locator) -> Option<Result<(), Cold>>,
+    ) -> Option<Result<(), Cold>> {
+        let mut is_taken = false;
+        let in_view = self.base.find_with(hash, &mut |locator| match found(locator) {
+            Some(taken) => {
+                is_taken = true;
+                taken.map(|()| true)
+            }
+            None => Ok(false),
+        });
+        // A look-up in a table may be cold before any place is found.
+        if is_taken || in_view.is_err() {
+            return Some(in_view);
+        }
         let places = self.places.iter().filter(|place| place.hash == *hash);
         let locators = places.map(|place| match place.position {
             None => Locator::block(place.height),

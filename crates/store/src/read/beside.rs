@@ -38,8 +38,7 @@ impl Reader {
         let segments = segments.into_iter().map(|segment| segment.0).collect();
         let of = |without: WithoutLogs| (Criteria::new(without.criteria), without.heights);
         let without = without.into_iter().map(of).collect();
-        let archived = Archived { segments, places, without };
-        self.over(|view| View { archived: Some(Box::new(archived)), ..view })
+        self.beside(Archived { base: self.view(), segments, places, without })
     }
 }
 

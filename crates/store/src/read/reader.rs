@@ -3,6 +3,7 @@
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
+use super::archived::Archived;
 use super::log_search::Candidates;
 use super::quarantine_status::QuarantineStatus;
 use super::resident::Resident;
@@ -85,9 +86,9 @@ impl Reader {
         self.resident().transaction(hash).ok()?
     }
 
-    /// Returns a reader of a view that is made of the present one.
-    pub(super) fn over(&self, make: impl FnOnce(View) -> View) -> Self {
-        let view = ArcSwap::from_pointee(make(View::clone(&self.view.load())));
+    /// Returns a reader of packed files and of the view beside them.
+    pub(super) fn beside(&self, archived: Archived) -> Self {
+        let view = ArcSwap::from_pointee(View::beside(archived));
         Self { view: Arc::new(view), aside: Arc::clone(&self.aside) }
     }
 

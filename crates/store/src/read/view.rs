@@ -13,7 +13,6 @@ use crate::memory::residency::Cold;
 use crate::segment::{Found, RecordRef, Segment, Wanted};
 
 /// Segments of one moment. Only the active one, the last, still gains records.
-#[derive(Clone)]
 pub(crate) struct View {
     /// Ascending, each beginning where the one before ends.
     pub(crate) segments: Vec<Arc<Segment>>,
@@ -21,7 +20,7 @@ pub(crate) struct View {
     pub(crate) tables: Vec<Arc<Merged>>,
     /// The segments with a height that no table covers, ascending: the ones to ask themselves.
     pub(crate) loose: Vec<Arc<Segment>>,
-    /// Packed files that are not of the store, for one request.
+    /// Packed files that are not of the store, for one request, and the view beside them: this one then has no segments.
     pub(super) archived: Option<Box<Archived>>,
 }
 
@@ -35,13 +34,21 @@ impl View {
         Self { segments, tables, loose, archived: None }
     }
 
+    /// A view of packed files and of the view beside them.
+    pub(super) fn beside(archived: Archived) -> Self {
+        let (segments, tables, loose) = (Vec::new(), Vec::new(), Vec::new());
+        Self { segments, tables, loose, archived: Some(Box::new(archived)) }
+    }
+
     pub(crate) fn first_height(&self) -> Option<u64> {
-        self.segments.first().map(|segment| segment.base())
+        let own = self.segments.first().map(|segment| segment.base());
+        own.or_else(|| self.archived.as_ref()?.base.first_height())
     }
 
     /// The height after the head; an acquire load of the active segment's watermark.
     pub(super) fn end_height(&self) -> Option<u64> {
-        self.segments.last().map(|segment| segment.end_height())
+        let own = self.segments.last().map(|segment| segment.end_height());
+        own.or_else(|| self.archived.as_ref()?.base.end_height())
     }
 
     pub(super) fn range(&self) -> Option<RangeInclusive<u64>> {
@@ -183,7 +190,7 @@ impl View {
     /// Passes the places at which `hash` may be to `found`, the newest first, until it returns true.
     /// The record is no result: a result of one byte is not copied at each level.
     #[inline]
-    fn find_with(
+    pub(super) fn find_with(
         &self,
         hash: &Hash,
         found: &mut impl FnMut(Locator) -> Result<bool, Cold>,

@@ -115,6 +115,16 @@ impl Checked {
 mod tests {
     use super::*;
 
+    /// A packed file has at most 1,024 heights, and a segment as many as its file has slots.
+    #[test]
+    fn results_of_the_checks_take_two_bits_a_record() {
+        for span in [0, 1, 64, 65, 1024] {
+            let Checked { intact, damage } = Checked::new(span);
+            let bits = 64 * (intact.len() + damage.records.len());
+            assert_eq!(bits, 2 * span.next_multiple_of(64) as usize, "{span}");
+        }
+    }
+
     #[test]
     fn damaged_record_stays_damaged_and_neighbours_are_independent() {
         let checked = Checked::new(70);
