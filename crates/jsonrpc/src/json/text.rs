@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
-use std::str;
+use std::{iter, str};
 
 /// The text of a JSON string literal that the scanner took, quotes included. Bad UTF-8 and
 /// unpaired surrogates become U+FFFD, as in Go.
@@ -18,12 +18,20 @@ pub(crate) fn decode(literal: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// Go replaces each bad byte by one U+FFFD, where Rust's lossy conversion replaces sequences.
+/// Bad bytes that are replaced in a text: many more than an error repeats, or a name has that is known.
+const REPLACED_MAX: usize = 2 << 10;
+
+/// Go replaces each bad byte by one U+FFFD, where Rust's lossy conversion replaces sequences. Beyond
+/// [`REPLACED_MAX`] bad bytes are left out: the text would have three times the memory of the client's.
 fn each_bad_byte_replaced(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len());
+    let bad: usize = bytes.utf8_chunks().map(|chunk| chunk.invalid().len()).sum();
+    let mut left = bad.min(REPLACED_MAX);
+    let mut text = String::with_capacity(bytes.len() + 2 * left);
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
-        text.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
+        let replaced = chunk.invalid().len().min(left);
+        left -= replaced;
+        text.extend(iter::repeat_n(char::REPLACEMENT_CHARACTER, replaced));
     }
     text
 }
@@ -212,6 +220,18 @@ mod tests {
         assert_eq!(decode(br#""\ud83dx\ude00""#), "\u{fffd}x\u{fffd}");
         assert_eq!(decode(b"\"a\xff\xfe\xe2\x82z\""), "a\u{fffd}\u{fffd}\u{fffd}\u{fffd}z");
         assert_eq!(decode(b"\"\\n\xff\""), "\n\u{fffd}");
+    }
+
+    /// A body of a client is counted as long as it is, and one of 5 MiB may be one name.
+    #[test]
+    fn text_of_bad_bytes_takes_little_more_memory_than_they_do() {
+        for (start, end) in [("", ""), ("\\n", "_subscribe")] {
+            let inside = [start.as_bytes(), &[0xff; 1 << 20], end.as_bytes()].concat();
+            let literal = [&b"\""[..], &inside, b"\""].concat();
+            let Cow::Owned(text) = decode(&literal) else { panic!("it is no UTF-8") };
+            assert!(text.capacity() <= inside.len() + 3 * REPLACED_MAX, "{}", text.capacity());
+            assert!(text.ends_with(end) && text.matches('\u{fffd}').count() == REPLACED_MAX);
+        }
     }
 
     #[test]
