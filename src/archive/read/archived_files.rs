@@ -163,6 +163,8 @@ impl ArchivedFiles {
         budget: &Budget<'_>,
     ) -> Result<ArchivedSegment, ObjectNotRead> {
         let searches = !keys.is_empty();
+        // Before it is open: requests of one address must not have all files while they wait for reads.
+        let lent = self.pages.lend(budget.payer, entry.digest)?;
         let (file, segment) = self.open(manifest, entry, searches, budget).await?;
         if searches {
             let (offset, len) = segment.terms_extent().ok_or(ObjectNotRead::Changed)?;
@@ -174,7 +176,10 @@ impl ArchivedFiles {
         let gap_max = if searches { self.beside_max() } else { 0 };
         self.bring_with(&file, &wanted, || file.between(&wanted, gap_max), budget).await?;
         self.pages.dir.touch(&file.name);
-        Ok(segment)
+        Ok(match lent {
+            Some(lent) => segment.guarded(Arc::new(lent)),
+            None => segment,
+        })
     }
 
     /// Brings pages, as far as the request may.

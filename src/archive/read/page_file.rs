@@ -1,6 +1,7 @@
 //! Pages of one object on the disk: a sparse file. A page that is there proves itself, so that nothing else
 //! says which ones are.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::ops::Range;
@@ -10,12 +11,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use bytes::Bytes;
-use neve_archive::{ObjectName, PAGE_BYTES, PageList};
+use neve_archive::{Digest, ObjectName, PAGE_BYTES, PageList};
 use neve_store::PackedPages;
 use tokio::sync::watch;
 
 use super::fetch::ObjectNotRead;
 use super::turns;
+use crate::shared::ClientAddress;
 use crate::shared::lock::lock;
 
 /// Pages of one read: 4 MiB. A longer one would keep others from the store for seconds.
@@ -34,6 +36,15 @@ pub(super) struct OpenPages {
     list_bytes_max: usize,
     /// Number of files, and the bytes of their lists together.
     open: Mutex<(usize, usize)>,
+    /// Files that requests of each address have, and the number of these requests.
+    lent: Mutex<HashMap<ClientAddress, HashMap<Digest, usize>>>,
+}
+
+/// A file of pages that a request of an address has, until it is dropped.
+pub(super) struct LentPages {
+    all: Arc<OpenPages>,
+    address: ClientAddress,
+    digest: Digest,
 }
 
 /// Place of a file of pages, until it is dropped.
@@ -45,10 +56,12 @@ pub(super) struct OpenPlace {
 impl OpenPages {
     /// Allows so many files, and so many bytes of their lists together.
     pub(super) fn new(files_max: usize, list_bytes_max: usize) -> Arc<Self> {
-        Arc::new(Self { files_max, list_bytes_max, open: Mutex::default() })
+        let (open, lent) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { files_max, list_bytes_max, open, lent })
     }
 
-    /// Files that may stay open while no request needs them: the others are for requests.
+    /// Files that may stay open while no request needs them, as the others are for requests. Those of one address may
+    /// have as many, so that some are left to others.
     pub(super) fn kept_max(&self) -> usize {
         (self.files_max / 2).max(1)
     }
@@ -61,6 +74,37 @@ impl OpenPages {
         }
         (*files, *bytes) = (*files + 1, *bytes + list_bytes);
         Some(OpenPlace { all: Arc::clone(self), list_bytes })
+    }
+
+    /// Notes that a request of an address has a file. `None` if its requests have too many others.
+    pub(super) fn lend(
+        self: &Arc<Self>,
+        address: ClientAddress,
+        digest: Digest,
+    ) -> Option<LentPages> {
+        let mut lent = lock(&self.lent);
+        let files = lent.entry(address).or_default();
+        if files.len() >= self.kept_max() && !files.contains_key(&digest) {
+            return None;
+        }
+        *files.entry(digest).or_default() += 1;
+        Some(LentPages { all: Arc::clone(self), address, digest })
+    }
+}
+
+impl Drop for LentPages {
+    fn drop(&mut self) {
+        let mut lent = lock(&self.all.lent);
+        let Entry::Occupied(mut files) = lent.entry(self.address) else { return };
+        if let Entry::Occupied(mut requests) = files.get_mut().entry(self.digest) {
+            *requests.get_mut() -= 1;
+            if *requests.get() == 0 {
+                requests.remove();
+            }
+        }
+        if files.get().is_empty() {
+            files.remove(); // as many addresses are kept as have a file
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use tracing::warn;
 
 use super::fetch::{ObjectNotRead, ObjectReader, Payer, ReadPlace};
 use super::page_dir::PageDir;
-use super::page_file::{OpenPages, OpenPlace, PageFile, RUN_PAGES_MAX};
+use super::page_file::{LentPages, OpenPages, OpenPlace, PageFile, RUN_PAGES_MAX};
 use super::turns;
 use crate::fetch::{Evidence, RejectedPage};
 use crate::shared::lock::lock;
@@ -264,10 +264,17 @@ impl PageSource {
         let segments = mem::take(&mut *lock(&self.segments));
         let files = mem::take(&mut *lock(&self.files));
         drop((segments, files)); // each one is closed, without the locks
-        self.open.take(list_bytes).ok_or_else(|| {
-            counter!("neve_archive_refused_reads_total", "reason" => "files").increment(1);
-            ObjectNotRead::Refused
-        })
+        self.open.take(list_bytes).ok_or_else(no_files)
+    }
+
+    /// Notes that a request has the pages of an object, until that is dropped.
+    pub(super) fn lend(
+        &self,
+        payer: Payer,
+        digest: Digest,
+    ) -> Result<Option<LentPages>, ObjectNotRead> {
+        let lent = payer.address().map(|address| self.open.lend(address, digest));
+        lent.map(|lent| lent.ok_or_else(no_files)).transpose()
     }
 
     /// Gets an object whole, from the disk if it was kept before. Each part of a read waits for a place.
@@ -395,6 +402,12 @@ fn told(why: ObjectNotRead, payer: Payer) -> ObjectNotRead {
         (ObjectNotRead::Failed, Payer::Ahead(_)) => ObjectNotRead::Refused,
         _ => why,
     }
+}
+
+/// Counts a request that needs too many files of pages.
+fn no_files() -> ObjectNotRead {
+    counter!("neve_archive_refused_reads_total", "reason" => "files").increment(1);
+    ObjectNotRead::Refused
 }
 
 fn count_pages(outcome: &'static str, pages: usize) {

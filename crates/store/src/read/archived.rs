@@ -1,5 +1,6 @@
 //! Packed files that the store does not have, for one request.
 
+use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -13,7 +14,10 @@ use crate::segment::{OpenedPacked, Packed, PackedBytes, PackedCodec, PackedDamag
 
 /// A packed file outside the store, opened. Clones share it.
 #[derive(Clone)]
-pub struct ArchivedSegment(pub(super) Arc<Segment>);
+pub struct ArchivedSegment(pub(super) Arc<Segment>, Option<Guard>);
+
+/// Value that lives as long as a packed file is lent.
+type Guard = Arc<dyn Any + Send + Sync>;
 
 /// Place of a hash that the caller found elsewhere. It may be wrong: readers compare the whole hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +43,13 @@ impl ArchivedSegment {
         let opened = OpenedPacked { packed, disk_bytes, bytes: len, last_timestamp, last_hash };
         let segment = Segment::packed(opened);
         let segment = segment.map_err(|error| PackedDamage::NoMemory(error.to_string()))?;
-        Ok(Self(Arc::new(segment)))
+        Ok(Self(Arc::new(segment), None))
+    }
+
+    /// Keeps a value as long as this packed file, its clones, and readers that have them.
+    #[must_use]
+    pub fn guarded(self, guard: Arc<dyn Any + Send + Sync>) -> Self {
+        Self(self.0, Some(guard))
     }
 
     /// Returns range and identity.
@@ -82,7 +92,7 @@ pub(super) struct Archived {
     /// What the store serves. A copy of its lists would cost each request as much as the store has segments.
     pub(super) base: Arc<View>,
     /// Ascending by height; they may have gaps.
-    pub(super) segments: Vec<Arc<Segment>>,
+    pub(super) segments: Vec<ArchivedSegment>,
     pub(super) places: Vec<ArchivedPlace>,
     pub(super) without: Vec<(Criteria, Vec<Range<u64>>)>,
 }
@@ -104,8 +114,8 @@ impl Archived {
         if self.base.first_height().is_some_and(|first| height >= first) {
             return self.base.holder(height);
         }
-        let after = self.segments.partition_point(|segment| segment.base() <= height);
-        self.segments.get(after.checked_sub(1)?).map(Arc::as_ref)
+        let after = self.segments.partition_point(|segment| segment.0.base() <= height);
+        self.segments.get(after.checked_sub(1)?).map(|segment| &*segment.0)
     }
 
     /// Passes the places of `hash` to `found` until it takes one: those in the view, and then the given ones.

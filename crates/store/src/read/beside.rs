@@ -35,7 +35,6 @@ impl Reader {
         without: Vec<WithoutLogs>,
     ) -> Self {
         segments.sort_by_key(|segment| segment.0.base());
-        let segments = segments.into_iter().map(|segment| segment.0).collect();
         let of = |without: WithoutLogs| (Criteria::new(without.criteria), without.heights);
         let without = without.into_iter().map(of).collect();
         self.beside(Archived { base: self.view(), segments, places, without })

@@ -1,9 +1,11 @@
 //! A reader of packed files beside the served range.
 
+use std::fs;
 use std::sync::Arc;
 
+use super::support::{files, toy::Toy};
 use super::{HEIGHTS, open, store};
-use crate::{ArchivedPlace, Reader};
+use crate::{ArchivedPlace, ArchivedSegment, PackedBytes, PackedCodec, PackedPages, Reader};
 
 /// A large store has tens of thousands of segments, and each request for archived heights has such a reader.
 #[test]
@@ -25,4 +27,35 @@ fn reader_beside_packed_files_copies_no_list_of_segments() {
         let found = hash(&reader).and_then(|hash| lent.block(&hash));
         assert_eq!(found.map(|record| record.height()), hash(&reader).map(|_| height));
     }
+}
+
+/// Bytes of a packed file.
+struct Whole(Vec<u8>);
+
+impl PackedPages for Whole {
+    fn bytes(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Option<Vec<u8>> {
+        Some(self.0.get(offset as usize..offset as usize + len)?.to_vec())
+    }
+}
+
+#[test]
+fn guard_of_a_packed_file_lives_as_long_as_a_reader_that_has_it() {
+    let store = store(true);
+    let name = files(store.path(), ".pack").remove(0);
+    let pages = Whole(fs::read(store.path().join(name)).unwrap());
+    let codec: Arc<dyn PackedCodec> = Arc::new(Toy);
+    let segment = ArchivedSegment::open(PackedBytes::paged(Arc::new(pages)), &codec).unwrap();
+    let guard = Arc::new(());
+    let reader = open(store.path()).unwrap().reader;
+    let lent = segment.guarded(Arc::<()>::clone(&guard));
+    let beside = reader.with_archived(vec![lent], Vec::new(), Vec::new());
+    let logs = beside.logs(0..=1, Vec::new());
+    drop(beside);
+    assert_eq!(Arc::strong_count(&guard), 2, "the search goes on");
+    drop(logs);
+    assert_eq!(Arc::strong_count(&guard), 1);
 }

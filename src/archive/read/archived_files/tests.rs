@@ -188,3 +188,27 @@ async fn page_lists_are_not_kept_by_a_read_of_terms() {
     }
     assert_eq!(Arc::strong_count(&lists), 2, "that of the cell, and the one here");
 }
+
+/// A request that waits for the store has the files that it opened.
+#[tokio::test]
+async fn heights_of_more_segments_than_an_address_may_have_are_refused() {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let (pages, store, _) = stored(dir.path(), &[7], MANY).await; // six files, three of them for an address
+    let files = over(pages);
+    let mut manifest = manifest(1, 1, 1);
+    for (number, entry) in (0..).zip(&mut manifest.segments) {
+        entry.digest = Digest([number; 32]);
+    }
+    store.set(Mode::Silent);
+    let known = Known { manifest: Arc::new(manifest), heights: 0..=2047 };
+    let (one, other, keys) = (budget(1), budget(2), no_keys());
+    let mut waiting = Box::pin(files.heights(&known, 0..=95, &keys, &one));
+    assert!(unconstrained(&mut waiting).now_or_never().is_none(), "the store is silent");
+    let refused = unconstrained(files.heights(&known, 96..=96, &keys, &one)).now_or_never();
+    assert_eq!(refused.map(|read| read.err()), Some(Some(ObjectNotRead::Refused)));
+    let of_other = unconstrained(files.heights(&known, 96..=96, &keys, &other)).now_or_never();
+    assert!(of_other.is_none(), "it waits for the store");
+    drop(waiting);
+    let again = unconstrained(files.heights(&known, 96..=96, &keys, &one)).now_or_never();
+    assert!(again.is_none(), "it waits for the store");
+}

@@ -53,7 +53,7 @@ pub(crate) enum Payer {
 
 impl Payer {
     /// Address whose share a read takes.
-    pub(super) fn address(self) -> Option<ClientAddress> {
+    pub(crate) fn address(self) -> Option<ClientAddress> {
         match self {
             Self::Neve => None,
             Self::Client(address) | Self::Ahead(address) => Some(address),

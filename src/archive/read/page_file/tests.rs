@@ -1,6 +1,8 @@
 //! Pages of an object that no disk takes, and their readers.
 
-use neve_archive::{Digest, Kind};
+use std::net::IpAddr;
+
+use neve_archive::Kind;
 
 use super::*;
 
@@ -80,4 +82,23 @@ fn pages_of_a_flight_that_panicked_are_brought_by_the_next_caller() {
     next.ended(Err(ObjectNotRead::Failed));
     let again = file.board(&pages, RUN_PAGES_MAX);
     assert_eq!((again.mine.len(), file.absent(&pages, RUN_PAGES_MAX)), (1, (0, 0)));
+}
+
+/// One address could have all files by a few batches of heights far apart, and others would be refused.
+#[test]
+fn requests_of_an_address_have_half_of_the_files_of_pages() {
+    let open = OpenPages::new(6, 1 << 20);
+    let at = |last: u8| ClientAddress::from(IpAddr::from([10, 0, 0, last]));
+    let lend = |last, digest| open.lend(at(last), Digest([digest; 32]));
+    let mut lent: Vec<_> = (0..9).map_while(|digest| lend(1, digest)).collect();
+    assert_eq!(lent.len(), 3);
+    let again = lend(1, 0).expect("another request has it already");
+    let others: Vec<_> = (0..9).map_while(|digest| lend(2, digest)).collect();
+    assert_eq!(others.len(), 3);
+    drop(lent.remove(0));
+    assert!(lend(1, 3).is_none(), "the other request goes on");
+    drop(again);
+    assert!(lend(1, 3).is_some());
+    drop((lent, others));
+    assert!(lock(&open.lent).is_empty());
 }
