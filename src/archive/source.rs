@@ -89,9 +89,15 @@ impl ArchiveSource {
         self.status.change_archive(|archive| archive.breaker = state);
     }
 
-    /// Notes the heights that are answered from the archive.
-    pub(super) fn answers(&self, heights: Option<RangeInclusive<u64>>) {
-        self.status.change_archive(|archive| archive.answers = heights);
+    /// Notes the heights that are answered from the archive, and those below a gap that lead to the anchor.
+    pub(super) fn answers(
+        &self,
+        heights: Option<RangeInclusive<u64>>,
+        anchored: Option<RangeInclusive<u64>>,
+    ) {
+        self.status.change_archive(|archive| {
+            (archive.answers, archive.anchored) = (heights, anchored);
+        });
     }
 
     /// Returns the manifest, not older than a minute.

@@ -257,11 +257,11 @@ impl Admin {
                     "min_height": heights.start(), "max_height": heights.end(),
                     "hashes_from_height": archive.hashes_from,
                 })),
+                "anchored": archive.anchored
+                    .map(|at| json!({ "min_height": at.start(), "max_height": at.end() })),
                 "breaker": archive.breaker,
                 "segments": {
-                    "accepted": archive.taken,
-                    "rejected": archive.refused,
-                    "error": archive.error,
+                    "accepted": archive.taken, "rejected": archive.refused, "error": archive.error,
                 },
                 "push": archive.push.map(|push| json!({
                     "min_height": push.heights.map(|heights| heights.0),

@@ -134,6 +134,8 @@ pub(crate) struct ArchiveStatus {
     pub heights: Option<(u64, u64)>,
     /// Heights that are answered from it.
     pub answers: Option<RangeInclusive<u64>>,
+    /// Heights below a gap that are answered too.
+    pub anchored: Option<RangeInclusive<u64>>,
     /// Height from which on hashes are found in it.
     pub hashes_from: Option<u64>,
     /// State of the breaker of reads, in a word.

@@ -1,6 +1,7 @@
 //! Packed files of the archive, opened over their pages: heights made readable, and hashes found.
 
 use std::collections::{BTreeSet, HashMap};
+use std::iter;
 use std::ops::{Range, RangeInclusive};
 use std::sync::{Arc, Mutex};
 
@@ -42,19 +43,26 @@ const TABLES_BYTES_MAX: usize = 32 << 20;
 pub(super) struct Known {
     pub(super) manifest: Arc<Manifest>,
     pub(super) heights: RangeInclusive<u64>,
+    /// Heights below a gap, which lead to the anchor.
+    pub(super) anchored: Option<RangeInclusive<u64>>,
 }
 
 impl Known {
+    /// True if all of these heights are answered.
+    pub(super) fn has(&self, heights: &RangeInclusive<u64>) -> bool {
+        let mut ranges = iter::once(&self.heights).chain(&self.anchored);
+        ranges.any(|range| range.contains(heights.start()) && range.contains(heights.end()))
+    }
+
     /// Segments with these heights, all of which must be answered.
     pub(super) fn segments(
         &self,
         heights: &RangeInclusive<u64>,
     ) -> Result<Vec<&SegmentEntry>, ObjectNotRead> {
         let segments = &self.manifest.segments;
-        let is_known =
-            self.heights.contains(heights.start()) && self.heights.contains(heights.end());
         let from = segments.partition_point(|entry| entry.first <= *heights.start());
-        let from = from.checked_sub(1).filter(|_| is_known).ok_or(ObjectNotRead::Unknown)?;
+        let from =
+            from.checked_sub(1).filter(|_| self.has(heights)).ok_or(ObjectNotRead::Unknown)?;
         let end = segments.partition_point(|entry| entry.first <= *heights.end());
         Ok(segments.get(from..end).unwrap_or_default().iter().collect())
     }

@@ -47,6 +47,10 @@ struct State {
     segments: HashMap<u64, Digest>,
     /// Segments of the archive that the packed file of the store does not equal: it is not read for them again.
     others: HashMap<u64, Digest>,
+    /// Segment that has the anchor and is linked to it, and whether all of it is proven.
+    anchored: Option<(Digest, bool)>,
+    /// Proven segments that lead to the anchor. The disk does not remember them: the next run may have another anchor.
+    leading: HashMap<u64, Digest>,
     sequence: u64,
     /// Reason why a higher sequence may have been noted than is known.
     doubt: Option<String>,
@@ -91,6 +95,11 @@ fn end_of(text: &str) -> String {
 }
 
 impl State {
+    fn has_proven(&self, entry: &SegmentEntry) -> bool {
+        let proven = [&self.segments, &self.leading];
+        proven.iter().any(|proven| proven.get(&entry.first) == Some(&entry.digest))
+    }
+
     /// Takes the lines of the file, and returns the number of damaged ones. One that is cut off at the end counts for
     /// nothing: what it notes was not used yet. Any other may have had a sequence, but none above that of a later line.
     fn take_lines(&mut self, text: &[u8]) -> usize {
@@ -212,17 +221,52 @@ impl Proofs {
         let newest = manifest.segment_of(end.checked_sub(1)?)?;
         let state = lock(&self.state);
         let below = manifest.segments.iter().rev().skip_while(|entry| entry.first > newest.first);
-        let proven =
-            below.take_while(|entry| state.segments.get(&entry.first) == Some(&entry.digest));
+        let proven = below.take_while(|entry| state.has_proven(entry));
         let first = proven.last()?.first;
         Some(first..=newest.first + u64::from(manifest.range) - 1)
     }
 
-    /// Returns the segment below the proven ones that reach up to the served range, which begins at `end`.
-    pub(super) fn candidate(&self, manifest: &Manifest, end: u64) -> Option<Candidate> {
+    /// Heights of proven segments that lead to the anchor, which is in `entry`.
+    pub(super) fn anchored_heights(
+        &self,
+        manifest: &Manifest,
+        entry: &SegmentEntry,
+    ) -> Option<RangeInclusive<u64>> {
+        let is_whole = self.is_anchored(entry)?;
+        let own = if is_whole { u64::from(manifest.range) } else { 0 };
+        self.heights(manifest, entry.first + own)
+    }
+
+    /// True if the anchor proves all of its segment, which is linked to it. `None` if it is not.
+    pub(super) fn is_anchored(&self, entry: &SegmentEntry) -> Option<bool> {
+        let anchored = lock(&self.state).anchored;
+        anchored.filter(|(digest, _)| *digest == entry.digest).map(|(_, is_whole)| is_whole)
+    }
+
+    /// Notes that a segment is linked to the anchor, and whether all of it is proven.
+    pub(super) fn anchor(&self, entry: &SegmentEntry, is_whole: bool) {
+        lock(&self.state).anchored = Some((entry.digest, is_whole));
+        if is_whole {
+            self.add_leading(entry);
+        }
+    }
+
+    /// Notes for this run that a segment is proven, and leads to the anchor.
+    pub(super) fn add_leading(&self, entry: &SegmentEntry) {
+        lock(&self.state).leading.insert(entry.first, entry.digest);
+    }
+
+    /// Returns the segment below the proven ones that reach up to `end`: the served range begins there, or the `linked`
+    /// segment with the anchor.
+    pub(super) fn candidate(
+        &self,
+        manifest: &Manifest,
+        end: u64,
+        linked: Option<Digest>,
+    ) -> Option<Candidate> {
         let state = lock(&self.state);
         let is_proven =
-            |entry: &&SegmentEntry| state.segments.get(&entry.first) == Some(&entry.digest);
+            |entry: &&SegmentEntry| linked == Some(entry.digest) || state.has_proven(entry);
         let segments = &manifest.segments;
         let mut count = segments.partition_point(|entry| entry.first <= end);
         // One that begins where the served range does need not be proven: nothing of it is answered from the archive.

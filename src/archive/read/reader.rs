@@ -25,8 +25,8 @@ use crate::archive::error::Failed;
 use crate::archive::signature::is_signed_by;
 use crate::archive::source::{ArchiveSource, identity_of};
 use crate::archive::verify::NeighborProof;
-use crate::config::ArchiveTrust;
 use crate::config::settings::ArchiveConfig;
+use crate::config::{Anchor, ArchiveTrust};
 use crate::fetch::Evidence;
 use crate::rpc::methods::{Below, Lending, Lent, LogsAt, Want};
 use crate::shared::{ClientAddress, Serving};
@@ -44,6 +44,9 @@ const PROVEN_EVERY: Duration = Duration::from_secs(2);
 /// Time after which filters are looked for again, and after one could not be had.
 const FILTERS_EVERY: Duration = Duration::from_secs(1);
 const FILTERS_AGAIN: Duration = Duration::from_secs(5);
+/// Heights that are answered: those below the tail, and those that lead to an anchor further down.
+type Answered = (Option<RangeInclusive<u64>>, Option<RangeInclusive<u64>>);
+
 /// Place of the pages on the disk, and of those that are rejected.
 pub(crate) struct PagePlace {
     /// Directory of the store.
@@ -60,6 +63,7 @@ pub(crate) struct ArchiveReader {
     prefetch: Arc<Prefetch>,
     serving: Arc<Serving>,
     trust: ArchiveTrust,
+    anchor: Option<Anchor>,
     proofs: Arc<Proofs>,
     proof: NeighborProof,
     demand: Demand,
@@ -97,6 +101,7 @@ impl ArchiveReader {
             prefetch: Arc::default(),
             serving: Arc::clone(serving),
             trust: config.trust,
+            anchor: config.anchor,
             proofs: Arc::new(proofs),
             proof,
             demand: Demand::default(),
@@ -186,11 +191,13 @@ impl ArchiveReader {
         let is_ours = |identity| identity == identity_of(&manifest);
         let answered = match self.serving.identity() {
             identity if identity.is_none_or(is_ours) => self.answered(&manifest, digest).await,
-            _ => Ok(None),
+            _ => Ok(Answered::default()),
         };
-        let (heights, doubt) = match answered {
-            Ok(heights) => (heights, None),
-            Err(doubt) => (None, Some(doubt)),
+        let ((heights, anchored), doubt) = match answered {
+            // The tail may have none proven below it yet.
+            Ok((None, anchored)) => ((anchored, None), None),
+            Ok(both) => (both, None),
+            Err(doubt) => (Answered::default(), Some(doubt)),
         };
         let known = self.known.load();
         // With `prove` none is no refusal: no segment is proven yet, or not any more.
@@ -198,11 +205,13 @@ impl ArchiveReader {
             warn!(%digest, "archive manifest refused"); // the one before is as good as it was
             return doubt;
         }
-        if known.as_ref().map(|known| &known.heights) != heights.as_ref() {
-            info!(%digest, ?heights, "archived heights");
+        let before = known.as_ref().map(|known| (&known.heights, known.anchored.as_ref()));
+        if before != heights.as_ref().map(|heights| (heights, anchored.as_ref())) {
+            info!(%digest, ?heights, ?anchored, "archived heights");
         }
-        self.manifests.answers(heights.clone());
-        self.known.store(heights.map(|heights| Arc::new(Known { manifest, heights })));
+        self.manifests.answers(heights.clone(), anchored.clone());
+        let known = heights.map(|heights| Known { manifest, heights, anchored });
+        self.known.store(known.map(Arc::new));
         None
     }
 
@@ -211,10 +220,10 @@ impl ArchiveReader {
         self: &Arc<Self>,
         manifest: &Arc<Manifest>,
         digest: Digest,
-    ) -> Result<Option<RangeInclusive<u64>>, String> {
+    ) -> Result<Answered, String> {
         let all = || manifest.heights().map(|(first, last)| first..=last);
         match self.trust {
-            ArchiveTrust::Manifest(trusted) => Ok(all().filter(|_| trusted == digest.0)),
+            ArchiveTrust::Manifest(trusted) => Ok((all().filter(|_| trusted == digest.0), None)),
             ArchiveTrust::Key(key) => {
                 let (reader, signed) = (Arc::clone(self), Arc::clone(manifest));
                 // A manifest of the whole chain has 30 MB, and its sequence goes to the disk.
@@ -223,16 +232,20 @@ impl ArchiveReader {
                     if is_signed { reader.proofs.take(signed.sequence) } else { Ok(false) }
                 };
                 let is_taken = tokio::task::spawn_blocking(checking).await.unwrap_or(Ok(false))?;
-                Ok(all().filter(|_| is_taken))
+                Ok((all().filter(|_| is_taken), None))
             }
             ArchiveTrust::Prove => {
                 self.demand.offer(manifest);
                 let (reader, manifest) = (Arc::clone(self), Arc::clone(manifest));
                 let compare = move || {
                     reader.proofs.compare(&manifest, &reader.serving.reader.packed());
-                    reader.proofs.heights(&manifest, reader.end()?)
+                    let end = reader.end()?;
+                    let anchored = reader.anchor_below(&manifest, end);
+                    let anchored = anchored
+                        .and_then(|(_, entry)| reader.proofs.anchored_heights(&manifest, &entry));
+                    Some((reader.proofs.heights(&manifest, end), anchored))
                 };
-                Ok(tokio::task::spawn_blocking(compare).await.ok().flatten())
+                Ok(tokio::task::spawn_blocking(compare).await.ok().flatten().unwrap_or_default())
             }
         }
     }
@@ -342,7 +355,7 @@ impl Below for ArchiveReader {
         let known = self.known.load();
         match (known.as_ref(), want) {
             (None, _) => false,
-            (Some(known), Want::Height(height)) => known.heights.contains(height),
+            (Some(known), Want::Height(height)) => known.has(&(*height..=*height)),
             (Some(_), Want::Hash(hash)) => self.files.filters.may_have(hash),
             (Some(_), _) => true,
         }
@@ -354,7 +367,7 @@ impl Below for ArchiveReader {
             return true;
         }
         let known = self.known.load();
-        self.demand.ask(want, known.as_ref().map(|known| &known.heights)); // for a later request
+        self.demand.ask(want, known.as_deref()); // for a later request
         self.may_have(want)
     }
 

@@ -192,13 +192,13 @@ pub(crate) struct NeighborProof {
 
 impl NeighborProof {
     /// Proves a segment whose last block must be the parent of the first one of `above`, which is proven. From Helicon on
-    /// headers of `above` settle its last receipts. Its first headers may settle receipts of `below` together with its own:
-    /// without `below` it is unproven then.
+    /// headers of `above`, those before height `until`, settle its last receipts. Its first headers may settle receipts of
+    /// `below` together with its own: without `below` it is unproven then.
     pub(in crate::archive) fn prove(
         self,
         below: Option<&OpenedFile>,
         segment: &OpenedFile,
-        above: &OpenedFile,
+        (above, until): (&OpenedFile, u64),
     ) -> Result<(), Fault> {
         let (first, end) = (segment.header().first, segment.header().end());
         let mut proving = self.begin();
@@ -212,7 +212,7 @@ impl NeighborProof {
             }
         }
         proving.prove(segment)?;
-        for height in end..above.header().end().min(end + NEIGHBOR_HEIGHTS_MAX) {
+        for height in end..above.header().end().min(until).min(end + NEIGHBOR_HEIGHTS_MAX) {
             // The first one also where nothing is left to settle: it names the last block of the segment.
             proving.height(above, height, &mut keys)?;
             if proving.proven.is_some_and(|(from, through)| from <= first && through + 1 >= end) {
@@ -222,6 +222,22 @@ impl NeighborProof {
         let last = end - 1;
         let why = format!("its neighbors do not settle all receipts of heights {first} to {last}");
         Err((UNPROVEN, why))
+    }
+
+    /// Links a segment that has the anchor to it. Returns true if the anchor's header proves all of the segment.
+    pub(in crate::archive) fn link(
+        self,
+        anchor: Anchor,
+        segment: &OpenedFile,
+    ) -> Result<bool, Fault> {
+        let (first, end) = (segment.header().first, segment.header().end());
+        link_down(segment, first..anchor.height + 1, Hash(anchor.hash.0))?;
+        if anchor.height + 1 < end {
+            return Ok(false); // nothing says which blocks follow it
+        }
+        let mut proving = Proving { anchor: Some(anchor), ..self.begin() };
+        proving.prove(segment)?;
+        Ok(proving.proven.is_some_and(|(from, through)| from <= first && through + 1 >= end))
     }
 
     fn begin(self) -> Proving {

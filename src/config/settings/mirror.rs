@@ -54,8 +54,9 @@ pub(super) const ARCHIVE: Group = Group {
         Setting::new(
             "archive-anchor",
             text::<Anchor>("HEIGHT:HASH"),
-            "A block that is known to be in the chain. Without an upstream neve serves it and what \
-             the archive has below it.",
+            "A block that is known to be in the chain: without an upstream neve serves it and what \
+             the archive has below it. With one neve proves archived heights from it downward, once a \
+             client asks for one there.",
         ),
         Setting::new(
             "archive-trust",

@@ -221,6 +221,37 @@ fn segment_below_the_proven_ones_is_proven_once_a_client_asks_for_it() {
     }
 }
 
+/// The heights between are misses, and come from the tail.
+#[test]
+fn heights_that_lead_to_an_anchor_far_below_the_tail_are_answered_beside_those_of_the_tail() {
+    let bucket = Bucket::of_ranges(6);
+    let (dir, url, place) = (fresh_dir(), bucket.node.base_url(), bucket.place());
+    let anchor = format!("95:{:#x}", bucket.node.block(95).expect("it is there").hash());
+    let from = ["--archive", &place, "--upstream", &url, "--archive-anchor", &anchor];
+    let tail = ["--segment-blocks", "32", "--backfill-to", "160", "--unpacked-bytes", "0"];
+    let neve = Neve::start(dir.path(), &[&from[..], &tail].concat());
+    neve.wait_for_head(206);
+    neve.wait("proof of the tail's first segment", |_| {
+        let proofs = fs::read_to_string(dir.path().join("store/archive-proofs"));
+        proofs.unwrap_or_default().contains("segment 160 ").then_some(())
+    });
+    assert_eq!((status(&neve, 40), status(&neve, 150)), (421, 421), "nobody has proven them");
+    neve.wait("proofs down to the segment of 40", |_| (status(&neve, 40) == 200).then_some(()));
+    waits_for_answers(&neve, 32, 95);
+    serves(&neve, &bucket.node, 32..=95);
+    neve.wait("a proof from the tail", |_| (status(&neve, 150) == 200).then_some(()));
+    waits_for_answers(&neve, 128, 159);
+    let health = neve.health();
+    let anchored = &health["archive"]["anchored"];
+    assert_eq!((&anchored["min_height"], &anchored["max_height"]), (&32.into(), &95.into()));
+    serves(&neve, &bucket.node, 32..=95);
+    serves(&neve, &bucket.node, 128..=170);
+    neve.wait("a proof of the gap", |_| (status(&neve, 100) == 200).then_some(()));
+    waits_for_answers(&neve, 32, 159);
+    serves(&neve, &bucket.node, 32..=170);
+    neve.stop_in_time();
+}
+
 /// Replaces the terms of the only span by some without an entry, with right digests all the way up.
 fn forge_terms(bucket: &Bucket) {
     let path = bucket.dir.path().join("manifest.json");

@@ -178,7 +178,7 @@ async fn page_lists_are_not_kept_by_a_read_of_terms() {
     manifest.spans[0].terms = Some(IndexEntry { bytes: bytes.len() as u64, digest });
     let cell = lock(&files.lists).cell(&manifest.spans[0]);
     cell.set(Arc::clone(&lists)).expect("it is empty");
-    let known = Known { manifest: Arc::new(manifest), heights: 0..=2047 };
+    let known = Known { manifest: Arc::new(manifest), heights: 0..=2047, anchored: None };
     store.set(Mode::Silent);
     let (before, keys, budget) = (store.gets(), Keys::from(vec![vec![5]]), budget(1));
     let mut reading = pin!(files.logs(&known, 0..=2047, &keys, &budget));
@@ -200,7 +200,7 @@ async fn heights_of_more_segments_than_an_address_may_have_are_refused() {
         entry.digest = Digest([number; 32]);
     }
     store.set(Mode::Silent);
-    let known = Known { manifest: Arc::new(manifest), heights: 0..=2047 };
+    let known = Known { manifest: Arc::new(manifest), heights: 0..=2047, anchored: None };
     let (one, other, keys) = (budget(1), budget(2), no_keys());
     let mut waiting = Box::pin(files.heights(&known, 0..=95, &keys, &one));
     assert!(unconstrained(&mut waiting).now_or_never().is_none(), "the store is silent");

@@ -45,7 +45,7 @@ fn next_segment_to_prove_is_the_one_below_those_that_join_the_served_range() {
         let proofs = Proofs::open(dir.path().into(), dir.path().join("none"));
         let known = proven.iter().map(|at| &manifest.segments[*at]);
         lock(&proofs.state).segments.extend(known.map(|entry| (entry.first, entry.digest)));
-        let found = proofs.candidate(&manifest, end)?;
+        let found = proofs.candidate(&manifest, end, None)?;
         let Candidate { below, segment, above } = found;
         Some((below.map(|below| below.first), segment.first, above.first))
     };
@@ -66,6 +66,38 @@ fn earlier_manifest_is_refused_after_a_restart() {
     let open = || Proofs::open(dir.path().into(), dir.path().join("proofs"));
     let took = |sequence| open().take(sequence) == Ok(true);
     assert!(took(3) && took(3) && !took(2) && took(4) && !took(3));
+}
+
+/// Segments that lead to the anchor are apart from those that lead to the tail until both meet.
+#[test]
+fn segments_below_the_anchor_are_a_range_of_their_own() {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let (manifest, open) =
+        (manifest(), || Proofs::open(dir.path().into(), dir.path().join("file")));
+    let [lowest, anchored, gap, tail] = [0, 1, 2, 3].map(|at| manifest.segments[at]);
+    let next = |proofs: &Proofs| {
+        let found = proofs.candidate(&manifest, anchored.first, Some(anchored.digest));
+        found.map(|found| (found.segment.first, found.above.first))
+    };
+    for is_whole in [false, true] {
+        fs::remove_file(dir.path().join("file")).ok();
+        let proofs = open();
+        let heights =
+            || [proofs.heights(&manifest, 128), proofs.anchored_heights(&manifest, &anchored)];
+        proofs.add(&tail);
+        assert_eq!((heights(), proofs.is_anchored(&anchored)), ([Some(96..=127), None], None));
+        proofs.anchor(&anchored, is_whole);
+        assert_eq!(heights(), [Some(96..=127), Some(32..=63).filter(|_| is_whole)]);
+        assert_eq!(next(&proofs), Some((0, 32)));
+        proofs.add_leading(&lowest);
+        assert_eq!(heights(), [Some(96..=127), Some(0..=if is_whole { 63 } else { 31 })]);
+        assert_eq!(next(&proofs), None);
+        let of_tail = proofs.candidate(&manifest, 128, None).map(|found| found.segment.first);
+        assert_eq!(of_tail, Some(64));
+        proofs.add(&gap);
+        assert_eq!(heights()[0], Some(if is_whole { 0 } else { 64 }..=127));
+        assert_eq!(open().heights(&manifest, 128), Some(64..=127), "the next run proves anew");
+    }
 }
 
 /// A file with two segments and two sequences.

@@ -1,7 +1,6 @@
 //! Proof of archived segments that nobody has vouched for: the next one below those that are proven, each time that a
 //! client asks for a height there.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -15,9 +14,11 @@ use tracing::{info, warn};
 
 use super::ArchiveReader;
 use crate::archive::local::OpenedFile;
+use crate::archive::read::archived_files::Known;
 use crate::archive::read::fetch::{ObjectNotRead, Payer};
+use crate::archive::read::proofs::Candidate;
 use crate::archive::verify::{Fault, UNPROVEN, read_segment};
-use crate::config::ArchiveTrust;
+use crate::config::{Anchor, ArchiveTrust};
 use crate::rpc::methods::{LogsAt, Want};
 
 /// Bytes of a segment that is proven. It is in memory with both neighbors.
@@ -48,11 +49,11 @@ impl Demand {
         self.manifest.store(Some(Arc::clone(manifest)));
     }
 
-    /// Asks for a proof if the archive has heights that a client wants, below `answered` ones. However many ask meanwhile,
-    /// one more segment is proven.
-    pub(super) fn ask(&self, want: &Want, answered: Option<&RangeInclusive<u64>>) {
-        let is_below = |height: &u64| answered.is_none_or(|answered| height < answered.start());
-        let Some(lowest) = lowest(want).filter(is_below) else { return };
+    /// Asks for a proof if the archive has heights that a client wants and that are not answered. However many ask
+    /// meanwhile, one more segment is proven.
+    pub(super) fn ask(&self, want: &Want, known: Option<&Known>) {
+        let is_new = |at: &u64| known.is_none_or(|known| !known.has(&(*at..=*at)));
+        let Some(lowest) = lowest(want).filter(is_new) else { return };
         let manifest = self.manifest.load();
         if manifest.as_ref().is_some_and(|manifest| manifest.segment_of(lowest).is_some()) {
             self.lowest.fetch_min(lowest, Ordering::Relaxed); // the wake-up orders it
@@ -131,34 +132,88 @@ impl ArchiveReader {
     async fn prove_next(&self, asked: u64) -> Result<Option<u64>, Unproven> {
         let (manifest, end) = (self.demand.manifest.load_full(), self.end());
         let Some((manifest, end)) = manifest.zip(end) else { return Ok(None) };
-        let candidate = self.proofs.candidate(&manifest, end);
-        // What was proven meanwhile is answered soon.
+        if let Some(anchored) = self.anchor_below(&manifest, end) {
+            let proven = self.prove_anchored(&manifest, anchored, asked).await?;
+            let heights = self.proofs.anchored_heights(&manifest, &anchored.1);
+            // What was proven meanwhile is answered soon.
+            if proven.is_some() || heights.is_some_and(|heights| heights.contains(&asked)) {
+                return Ok(proven);
+            }
+        }
+        let candidate = self.proofs.candidate(&manifest, end, None);
         let candidate = candidate.filter(|candidate| asked < candidate.above.first);
         let Some(candidate) = candidate else { return Ok(None) };
-        let segment = self.opened(&manifest, candidate.segment).await?;
-        let above = self.opened(&manifest, candidate.above).await?;
-        // Most proofs need nothing below the segment, so that is read only if one fails without.
-        let alone = self.prove(None, &segment, &above).await;
-        if let (Err(Unproven::Rejected((UNPROVEN, _))), Some(below)) = (&alone, candidate.below) {
-            let below = self.opened(&manifest, below).await?;
-            self.prove(Some(below), &segment, &above).await?;
-        } else {
-            alone?;
-        }
+        self.prove_candidate(&manifest, &candidate, u64::MAX).await?;
         let proofs = Arc::clone(&self.proofs);
         self.files.pages.off(move || proofs.add(&candidate.segment)).await?;
         Ok(Some(candidate.segment.first))
+    }
+
+    /// Returns the anchor and its segment, unless that is proven from the served range on, which begins at `end`.
+    pub(super) fn anchor_below(
+        &self,
+        manifest: &Manifest,
+        end: u64,
+    ) -> Option<(Anchor, SegmentEntry)> {
+        let anchor = self.anchor.filter(|anchor| anchor.height < end)?;
+        let entry = *manifest.segment_of(anchor.height)?;
+        let tail = self.proofs.heights(manifest, end);
+        tail.is_none_or(|tail| entry.first < *tail.start()).then_some((anchor, entry))
+    }
+
+    /// Links the segment with the anchor to it, or proves the next segment that leads to it, if that is asked for.
+    async fn prove_anchored(
+        &self,
+        manifest: &Arc<Manifest>,
+        (anchor, entry): (Anchor, SegmentEntry),
+        asked: u64,
+    ) -> Result<Option<u64>, Unproven> {
+        if asked > anchor.height {
+            return Ok(None);
+        }
+        if self.proofs.is_anchored(&entry).is_none() {
+            let (segment, proof) = (self.opened(manifest, entry).await?, self.proof);
+            let linking = self.files.pages.off(move || proof.link(anchor, &segment)).await?;
+            self.proofs.anchor(&entry, linking.map_err(Unproven::Rejected)?);
+            return Ok(Some(entry.first));
+        }
+        let candidate = self.proofs.candidate(manifest, entry.first, Some(entry.digest));
+        let candidate = candidate.filter(|candidate| asked < candidate.above.first);
+        let Some(candidate) = candidate else { return Ok(None) };
+        // Nothing says that headers above the anchor are in the chain.
+        let until = if candidate.above == entry { anchor.height + 1 } else { u64::MAX };
+        self.prove_candidate(manifest, &candidate, until).await?;
+        self.proofs.add_leading(&candidate.segment);
+        Ok(Some(candidate.segment.first))
+    }
+
+    /// Proves a segment by its neighbors, of the upper one by heights before `until`.
+    async fn prove_candidate(
+        &self,
+        manifest: &Arc<Manifest>,
+        candidate: &Candidate,
+        until: u64,
+    ) -> Result<(), Unproven> {
+        let segment = self.opened(manifest, candidate.segment).await?;
+        let above = self.opened(manifest, candidate.above).await?;
+        let alone = self.prove(None, &segment, (&above, until)).await;
+        // Most proofs need nothing below the segment, so that is read only if one fails without.
+        if let (Err(Unproven::Rejected((UNPROVEN, _))), Some(below)) = (&alone, candidate.below) {
+            let below = self.opened(manifest, below).await?;
+            return self.prove(Some(below), &segment, (&above, until)).await;
+        }
+        alone
     }
 
     async fn prove(
         &self,
         below: Option<Arc<OpenedFile>>,
         segment: &Arc<OpenedFile>,
-        above: &Arc<OpenedFile>,
+        (above, until): (&Arc<OpenedFile>, u64),
     ) -> Result<(), Unproven> {
         let (segment, above, proof) = (Arc::clone(segment), Arc::clone(above), self.proof);
         // Without a turn at the processors: it takes seconds, for which reads of requests would wait.
-        let prove = move || proof.prove(below.as_deref(), &segment, &above);
+        let prove = move || proof.prove(below.as_deref(), &segment, (&above, until));
         self.files.pages.off(prove).await?.map_err(Unproven::Rejected)
     }
 

@@ -118,7 +118,7 @@ fn unknown_hashes_of_a_request_leave_threads_to_reads_of_others() {
     let (reader, thread) = reader(dir.path(), &[]);
     let chain = Chain { chain_id: 7, genesis: Digest([7; 32]), range: 32 };
     let manifest = Arc::new(Manifest::empty(chain));
-    let known = Arc::new(Known { manifest, heights: 0..=99 });
+    let known = Arc::new(Known { manifest, heights: 0..=99, anchored: None });
     let hash = |number: u8, last: u8| {
         let mut hash = [number; 32];
         hash[31] = last;

@@ -306,7 +306,8 @@ fn keys_of_a_packed_file_are_those_of_its_records() {
 fn by_neighbors(packed: &PackedDir, file: usize, has_below: bool) -> Result<(), &'static str> {
     let below = has_below.then(|| opened(packed, file - 1));
     let (segment, above) = (opened(packed, file), opened(packed, file + 1));
-    NeighborProof::default().prove(below.as_ref(), &segment, &above).map_err(|(kind, _)| kind)
+    let above = (&above, u64::MAX);
+    NeighborProof::default().prove(below.as_ref(), &segment, above).map_err(|(kind, _)| kind)
 }
 
 #[test]
@@ -359,7 +360,8 @@ fn hash_of_another_block_in_the_directory_is_a_fault() {
     let packed = PackedDir::new(3);
     let prove = |other| {
         let (segment, above) = (relabeled(&packed, 1, other).0, opened(&packed, 2));
-        NeighborProof::default().prove(None, &segment, &above).map_err(|(kind, _)| kind)
+        let proof = NeighborProof::default().prove(None, &segment, (&above, u64::MAX));
+        proof.map_err(|(kind, _)| kind)
     };
     assert_eq!([None, Some(5)].map(prove), [Ok(()), Err("hash")]);
 }
@@ -369,7 +371,38 @@ fn hash_of_another_block_in_the_directory_is_a_fault() {
 fn segment_that_is_not_linked_is_refused_at_its_last_height() {
     let torn = PackedDir::torn(3, 8);
     let (segment, unpacked) = relabeled(&torn, 1, None);
-    let proof = NeighborProof::default().prove(None, &segment, &opened(&torn, 2));
+    let above = opened(&torn, 2);
+    let proof = NeighborProof::default().prove(None, &segment, (&above, u64::MAX));
     assert_eq!(proof.map_err(|(kind, _)| kind), Err("settled_parent"));
     assert_eq!(unpacked.load(Ordering::Relaxed), 1);
+}
+
+/// Without Helicon the last block of a segment proves all of it.
+#[test]
+fn segment_with_the_anchor_is_linked_to_it_and_proven_if_its_header_settles_all() {
+    let packed = PackedDir::new(3);
+    let link = |packed: &PackedDir, height: u64, hash: Digest| {
+        let anchor = Anchor { height, hash: hash.0.into() };
+        NeighborProof::default().link(anchor, &opened(packed, 1)).map_err(|(kind, _)| kind)
+    };
+    let sixth = Digest(opened(&packed, 1).record(6).expect("it is whole").hash.0);
+    assert_eq!(link(&packed, 7, last(&packed, 1)), Ok(true));
+    assert_eq!(link(&packed, 6, sixth), Ok(false), "a block follows");
+    assert_eq!(link(&packed, 6, last(&packed, 1)), Err("settled_parent"), "another block");
+    let forged = PackedDir::forged(3, RANGE, fail_at(5));
+    assert_eq!(link(&forged, 7, last(&forged, 1)), Err("receipts_root"));
+    let later = PackedDir::settled_later(3, |_, _| ());
+    assert_eq!(link(&later, 7, last(&later, 1)), Ok(false), "a later header settles some");
+}
+
+/// Blocks above the anchor may be of no chain.
+#[test]
+fn headers_above_the_anchor_settle_nothing() {
+    let packed = PackedDir::settled_later_of(3, 32, |_, _| ());
+    let (below, segment, above) = (opened(&packed, 0), opened(&packed, 1), opened(&packed, 2));
+    let prove = |until| NeighborProof::default().prove(Some(&below), &segment, (&above, until));
+    let settled = settled_heights(&blocks_settled_later(96));
+    let settles = (64..96).find(|at| settled[*at as usize] >= 63).expect("a header settles it");
+    assert_eq!(prove(settles).map_err(|(kind, _)| kind), Err(UNPROVEN));
+    assert_eq!(prove(settles + 1), Ok(()));
 }
