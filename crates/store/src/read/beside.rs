@@ -2,10 +2,10 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use super::archived::{Archived, ArchivedPlace, ArchivedSegment, WithoutLogs};
+use super::archived::{ArchivedPlace, ArchivedSegment, WithoutLogs};
 use super::criteria::Criteria;
 use super::reader::Reader;
-use super::view::View;
+use super::view::{Archived, View};
 use crate::segment::Segment;
 
 impl ArchivedSegment {

@@ -3,11 +3,10 @@
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
-use super::archived::Archived;
 use super::log_search::Candidates;
 use super::quarantine_status::QuarantineStatus;
 use super::resident::Resident;
-use super::view::View;
+use super::view::{Archived, View};
 use crate::id::Hash;
 use crate::segment::RecordRef;
 use crate::sync::ArcSwap;

@@ -1,9 +1,9 @@
 //! View of readers: an immutable list of segments and tables, replaced as a whole.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
-use super::archived::Archived;
+use super::archived::{ArchivedPlace, ArchivedSegment};
 use super::criteria::Criteria;
 use crate::id::Hash;
 use crate::index::Locator;
@@ -238,5 +238,64 @@ impl View {
     pub(crate) fn disk_bytes(&self) -> u64 {
         let segments = self.segments.iter().map(|segment| segment.disk_bytes);
         segments.sum::<u64>() + self.tables.iter().map(|table| table.disk_bytes()).sum::<u64>()
+    }
+}
+
+/// Packed files beside a view.
+pub(super) struct Archived {
+    /// Served range. A copy of its lists would cost each request as much as the store has segments.
+    pub(super) base: Arc<View>,
+    /// Ascending by height; they may have gaps.
+    pub(super) segments: Vec<ArchivedSegment>,
+    pub(super) places: Vec<ArchivedPlace>,
+    pub(super) without: Vec<(Criteria, Vec<Range<u64>>)>,
+}
+
+impl Archived {
+    /// Height after the heights that have no log of the criteria, if `height` is one of those.
+    pub(super) fn end_without(&self, criteria: &Criteria, height: u64) -> Option<u64> {
+        let of_them = self.without.iter().filter(|(of, _)| of == criteria);
+        let ends = of_them.filter_map(|(_, heights)| {
+            let after = heights.partition_point(|range| range.start <= height);
+            let range = heights.get(after.checked_sub(1)?)?;
+            range.contains(&height).then_some(range.end)
+        });
+        ends.max()
+    }
+
+    /// The segment that has `height`, if any has: the store's own from its first height on.
+    pub(super) fn holder(&self, height: u64) -> Option<&Segment> {
+        if self.base.first_height().is_some_and(|first| height >= first) {
+            return self.base.holder(height);
+        }
+        let after = self.segments.partition_point(|segment| segment.0.base() <= height);
+        self.segments.get(after.checked_sub(1)?).map(|segment| &*segment.0)
+    }
+
+    /// Passes the places of `hash` to `found` until it takes one: those in the view, and then the given ones.
+    #[cold]
+    pub(super) fn find(
+        &self,
+        hash: &Hash,
+        found: &mut dyn FnMut(Locator) -> Option<Result<(), Cold>>,
+    ) -> Option<Result<(), Cold>> {
+        let mut is_taken = false;
+        let in_view = self.base.find_with(hash, &mut |locator| match found(locator) {
+            Some(taken) => {
+                is_taken = true;
+                taken.map(|()| true)
+            }
+            None => Ok(false),
+        });
+        // A look-up in a table may be cold before any place is found.
+        if is_taken || in_view.is_err() {
+            return Some(in_view);
+        }
+        let places = self.places.iter().filter(|place| place.hash == *hash);
+        let locators = places.map(|place| match place.position {
+            None => Locator::block(place.height),
+            Some(position) => Locator::transaction(place.height, position),
+        });
+        { locators }.find_map(found)
     }
 }
