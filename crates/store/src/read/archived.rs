@@ -10,7 +10,10 @@ use crate::segment::{OpenedPacked, Packed, PackedBytes, PackedCodec, PackedDamag
 
 /// A packed file outside the store, opened. Clones share it.
 #[derive(Clone)]
-pub struct ArchivedSegment(pub(super) Arc<Segment>, Option<Guard>);
+pub struct ArchivedSegment(
+    pub(super) Arc<Segment>,
+    #[expect(dead_code, reason = "it is there to be dropped with the others")] Option<Guard>,
+);
 
 /// Value that lives as long as a packed file is lent.
 type Guard = Arc<dyn Any + Send + Sync>;
