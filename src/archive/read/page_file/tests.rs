@@ -84,7 +84,7 @@ fn pages_of_a_flight_that_panicked_are_brought_by_the_next_caller() {
     assert_eq!((again.mine.len(), file.absent(&pages, RUN_PAGES_MAX)), (1, (0, 0)));
 }
 
-/// One address could have all files by a few batches of heights far apart, and others would be refused.
+/// An address could have all files by a few batches of heights far apart, and others would be refused.
 #[test]
 fn requests_of_an_address_have_half_of_the_files_of_pages() {
     let open = OpenPages::new(6, 1 << 20);
