@@ -102,7 +102,7 @@ impl HashFilter {
         let bucket = (cut >> ENTRY_BITS) as usize;
         let end = if bucket + 1 == 1 << self.bits { self.entries } else { self.start(bucket + 1) };
         let (start, wanted) = (self.start(bucket), (cut & ENTRY_MASK) as u32);
-        let guess = start + (end.saturating_sub(start) * wanted as usize >> ENTRY_BITS);
+        let guess = start + ((end.saturating_sub(start) * wanted as usize) >> ENTRY_BITS);
         Place { entries: start..end, wanted, guess }
     }
 

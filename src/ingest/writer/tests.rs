@@ -28,6 +28,7 @@ impl Disk for TestDisk {
         self.real.dir()
     }
 
+    #[allow(clippy::disallowed_methods, reason = "a slow disk, and the writer has its own thread")]
     fn apply(&self, op: Op<'_>) -> io::Result<()> {
         match op {
             Op::Allocate { .. } if self.is_full.load(Ordering::Relaxed) => {

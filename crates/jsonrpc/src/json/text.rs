@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn text_of_bad_bytes_takes_little_more_memory_than_they_do() {
         for (start, end) in [("", ""), ("\\n", "_subscribe")] {
-            let inside = [start.as_bytes(), &[0xff; 1 << 20], end.as_bytes()].concat();
+            let inside = [start.as_bytes(), &vec![0xff; 1 << 20][..], end.as_bytes()].concat();
             let literal = [&b"\""[..], &inside, b"\""].concat();
             let Cow::Owned(text) = decode(&literal) else { panic!("it is no UTF-8") };
             assert!(text.capacity() <= inside.len() + 3 * REPLACED_MAX, "{}", text.capacity());

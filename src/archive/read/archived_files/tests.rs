@@ -205,7 +205,7 @@ async fn heights_of_more_segments_than_an_address_may_have_are_refused() {
     let mut waiting = Box::pin(files.heights(&known, 0..=95, &keys, &one));
     assert!(unconstrained(&mut waiting).now_or_never().is_none(), "the store is silent");
     let refused = unconstrained(files.heights(&known, 96..=96, &keys, &one)).now_or_never();
-    assert_eq!(refused.map(|read| read.err()), Some(Some(ObjectNotRead::Refused)));
+    assert_eq!(refused.map(Result::err), Some(Some(ObjectNotRead::Refused)));
     let of_other = unconstrained(files.heights(&known, 96..=96, &keys, &other)).now_or_never();
     assert!(of_other.is_none(), "it waits for the store");
     drop(waiting);
