@@ -10,6 +10,10 @@
 
 #![forbid(unsafe_code)]
 
+// The support of the tests names this crate, also in unit tests.
+#[cfg(test)]
+extern crate self as neve_packed;
+
 mod container;
 mod error;
 mod frames;

@@ -16,8 +16,8 @@ use neve_record::assemble::assemble;
 use neve_record::packed::Codec;
 use neve_store::verify::{self, Finding, Stored, Visitor};
 use neve_store::{
-    Hash, Identity, Opened, Options, PackEnd, PackedBytes, PackedCodec, PackedRange, Record,
-    RecordRef, open_with,
+    Hash, Identity, Opened, Options, PackEnd, PackFailed, PackedBytes, PackedCodec, PackedDamage,
+    PackedFile, PackedRange, PackedStart, Record, RecordRef, open_with,
 };
 use support::forge::{Forged, put_together, section, sections};
 use support::{packed, recorded};
@@ -48,9 +48,12 @@ fn verified(path: &Path) -> Vec<Finding> {
     heard.0
 }
 
+fn options() -> Options {
+    Options { disk_reserve_bytes: 1 << 20, segment_blocks: 16, ..Options::default() }
+}
+
 fn store(dir: &Path) -> Opened {
-    let options = Options { disk_reserve_bytes: 1 << 20, segment_blocks: 16, ..Options::default() };
-    open_with(dir, options, Arc::new(Codec::default())).unwrap()
+    open_with(dir, options(), Arc::new(Codec::default())).unwrap()
 }
 
 fn open(bytes: Vec<u8>) -> Box<dyn PackedRange> {
@@ -120,6 +123,71 @@ fn records() -> Vec<Record> {
         assemble(texts.block.as_bytes(), texts.receipts.as_bytes(), &checks).unwrap().record
     };
     texts.iter().map(record).collect()
+}
+
+/// The codec, with one byte of a section changed in the files that it makes. All their checksums are right.
+struct Changed {
+    codec: Codec,
+    section: usize,
+}
+
+impl PackedCodec for Changed {
+    fn pack(
+        &self,
+        identity: Identity,
+        range_blocks: u32,
+        records: &[RecordRef],
+        proceed: &mut dyn FnMut() -> bool,
+    ) -> Result<PackedFile, PackFailed> {
+        let made = self.codec.pack(identity, range_blocks, records, proceed)?;
+        let mut changed = sections(&made.bytes).map(<[u8]>::to_vec);
+        *changed[self.section].last_mut().unwrap() ^= 1;
+        let bytes = put_together(&made.bytes[..104], &changed.each_ref().map(Vec::as_slice));
+        Ok(PackedFile { bytes, ..made })
+    }
+
+    fn start_bytes(&self) -> usize {
+        self.codec.start_bytes()
+    }
+
+    fn start(&self, start: &[u8]) -> Result<PackedStart, PackedDamage> {
+        self.codec.start(start)
+    }
+
+    fn intact_bytes(&self, file: &[u8]) -> u64 {
+        self.codec.intact_bytes(file)
+    }
+
+    fn open(&self, bytes: PackedBytes) -> Result<Box<dyn PackedRange>, PackedDamage> {
+        self.codec.open(bytes)
+    }
+}
+
+#[test]
+fn file_with_a_wrong_index_does_not_replace_the_segments() {
+    let records = records();
+    for (section, index) in [(3, "hash index"), (4, "log index")] {
+        let dir = tempfile::tempdir().unwrap();
+        let codec = Arc::new(Changed { codec: Codec::default(), section });
+        let mut opened = open_with(dir.path(), options(), codec).unwrap();
+        opened.writer.bind(IDENTITY, 1).unwrap();
+        records.iter().for_each(|record| opened.writer.append(record).unwrap());
+        opened.writer.sync().unwrap();
+        let due = opened.writer.begin_pack(records[16].height, 0).unwrap();
+        let ended = opened.writer.end_pack(due.run(&mut || true)).unwrap();
+        let PackEnd::Unpackable(range) = ended else { panic!("packed with a wrong {index}") };
+        assert_eq!((range.first, range.reason), (records[0].height, "read_back"));
+        assert!(range.error.starts_with("wrong index: "), "{}", range.error);
+        assert!(range.error.contains(index), "{}", range.error);
+        assert_eq!(misses(&opened, &records, index), 0);
+        let names = fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().file_name());
+        let names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+        assert!(names.iter().all(|name| !name.contains(".pack")), "{names:?}");
+        drop(opened);
+        let mut heard = Heard::default();
+        verify::directory(dir.path(), &mut heard).unwrap();
+        assert!(heard.0.is_empty(), "{:?}", heard.0);
+    }
 }
 
 /// A store whose first sixteen heights are packed.

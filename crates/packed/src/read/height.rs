@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use alloy_primitives::B256;
 
-use crate::error::PackedError;
+use crate::error::{PackedError, Reason};
 use crate::frames::frame::Frame;
 use crate::frames::model::Model;
 use crate::read::fields::Fields;
@@ -189,6 +189,18 @@ impl PackedHeight<'_> {
         match self.body(ANY)? {
             Body::Fields(fields) => fields.transaction(at, hash, out),
             Body::Texts(texts) => Ok(texts.has(at, hash)? && texts.transaction(at, out)?),
+        }
+    }
+
+    /// Calls `each` with the place of each transaction, its text and that of its receipt, as [`Self::transaction`] and
+    /// [`Self::receipt`] make them. A height in text form has none of its own: its texts are cut out of the node's.
+    pub(crate) fn ones(
+        &self,
+        each: impl FnMut(usize, &[u8], &[u8]) -> Result<(), Reason>,
+    ) -> Result<Result<(), Reason>, PackedError> {
+        match self.body(ANY)? {
+            Body::Fields(fields) => fields.ones(each),
+            Body::Texts(_) => Ok(Ok(())),
         }
     }
 

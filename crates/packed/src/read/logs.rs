@@ -88,6 +88,8 @@ impl Fields<'_> {
                     let place = self.at(at.start.tx + tx, hash);
                     out.begin();
                     json::log(&mut out.text, chunk, log, index, place, &mut shared);
+                    #[cfg(test)]
+                    crate::read::one::wrong::shorten("log", index, &mut out.text);
                     // The text of a small file may be large: it is bounded as it grows.
                     limit(out.logs())?;
                     out.end(index as u32);

@@ -8,6 +8,6 @@ pub(crate) mod intact;
 pub(crate) mod json;
 pub(crate) mod log_out;
 mod logs;
-mod one;
+pub(crate) mod one;
 pub(crate) mod text;
 mod whole;

@@ -1,16 +1,18 @@
 //! Reads of one transaction in the form of fields, its receipt, or its hash. Only its group is unpacked,
 //! and the first one for the header.
 
+use std::mem;
+
 use alloy_primitives::B256;
 
-use crate::error::PackedError;
+use crate::error::{PackedError, Reason};
 use crate::frames::frame::ChunkAt;
 use crate::read::fields::{Depth, Fields, Header};
 use crate::read::json::{self, Sums};
 use crate::read::log_out::{LOG_ROOM, LOGS_RESERVED};
 use crate::read::whole::{RECEIPT_ROOM, TRANSACTION_ROOM};
 use crate::stream::derive;
-use crate::stream::facts::Chunk;
+use crate::stream::facts::{Chunk, Rx};
 
 impl Fields<'_> {
     /// Reads the chunk of transaction `at`; also returns the header and the place in the chunk.
@@ -56,17 +58,31 @@ impl Fields<'_> {
         };
         // Before hashing: the others of the chunk would be hashed for nothing.
         Self::only(&mut chunk, place);
+        Ok(self.put_transaction(&header, &chunk, at, wanted, out))
+    }
+
+    /// Appends transaction `at`, which is the only one of its chunk.
+    fn put_transaction(
+        &self,
+        header: &Header<'_>,
+        chunk: &Chunk,
+        at: usize,
+        wanted: Option<&B256>,
+        out: &mut Vec<u8>,
+    ) -> bool {
         let signatures = self.frame.signatures(at, 1);
-        let hashes = derive::hashes(&chunk, signatures);
+        let hashes = derive::hashes(chunk, signatures);
         // The index has a few bits of a hash: the place may be that of another transaction.
         if wanted.is_some_and(|wanted| hashes.first() != Some(wanted)) {
-            return Ok(false);
+            return false;
         }
         if let ([tx], [hash], [signature]) = (&chunk.txs[..], &hashes[..], signatures) {
             out.reserve(TRANSACTION_ROOM + 2 * tx.input.len());
-            json::transaction(out, &chunk, tx, signature, header.base_fee, self.at(at, hash));
+            json::transaction(out, chunk, tx, signature, header.base_fee, self.at(at, hash));
         }
-        Ok(true)
+        #[cfg(test)]
+        wrong::shorten("transaction", at, out);
+        true
     }
 
     pub(crate) fn receipt(
@@ -78,25 +94,71 @@ impl Fields<'_> {
         let Some((header, found, mut chunk, place)) = self.chunk_of(at, true)? else {
             return Ok(false);
         };
-        // Gas and log index go on from the receipts before. A forged file must not overflow them.
-        let before = &chunk.receipts[..place];
-        let gas = before.iter().fold(found.start.gas, |sum, one| sum.wrapping_add(one.gas_used));
-        let log = found.start.log + before.iter().map(|one| one.logs.len()).sum::<usize>();
-        let gas = gas.wrapping_add(chunk.receipts[place].gas_used);
+        let one = One::of(&found, &chunk.receipts, place);
         Self::only(&mut chunk, place);
-        let hashes = derive::hashes(&chunk, self.frame.signatures(at, 1));
+        Ok(self.put_receipt(&header, &chunk, one, wanted, out))
+    }
+
+    /// Appends the receipt of a transaction, which is the only one of its chunk.
+    fn put_receipt(
+        &self,
+        header: &Header<'_>,
+        chunk: &Chunk,
+        One { at, gas, log }: One,
+        wanted: Option<&B256>,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let hashes = derive::hashes(chunk, self.frame.signatures(at, 1));
         if wanted.is_some_and(|wanted| hashes.first() != Some(wanted)) {
-            return Ok(false);
+            return false;
         }
-        let blooms = self.model.known.blooms(&chunk);
+        let blooms = self.model.known.blooms(chunk);
         if let ([tx], [receipt], [hash], [bloom]) =
             (&chunk.txs[..], &chunk.receipts[..], &hashes[..], &blooms[..])
         {
             let sums = Sums { gas, log, bloom, paid: header.paid };
             out.reserve(RECEIPT_ROOM + receipt.logs.len().min(LOGS_RESERVED) * LOG_ROOM);
-            json::receipt(out, &chunk, tx, receipt, sums, self.at(at, hash));
+            json::receipt(out, chunk, tx, receipt, sums, self.at(at, hash));
         }
-        Ok(true)
+        #[cfg(test)]
+        wrong::shorten("receipt", at, out);
+        true
+    }
+
+    /// Calls `each` with the place of each transaction, its text, and the text of its receipt, as reads of one of them make
+    /// both. Unpacks each group and reads each chunk once: a packer compares all texts, and reads of one by one would take
+    /// a multiple.
+    pub(crate) fn ones(
+        &self,
+        mut each: impl FnMut(usize, &[u8], &[u8]) -> Result<(), Reason>,
+    ) -> Result<Result<(), Reason>, PackedError> {
+        let (mut header, mut texts) = (None, [Vec::new(), Vec::new()]);
+        for number in 0..self.frame.groups.len() {
+            let group = self.group(number)?;
+            let header = match &header {
+                Some(header) => header,
+                // The header lies in the first group.
+                None => &*header.insert(self.header_of(&group)?),
+            };
+            for found in &group.chunks {
+                let mut chunk = self.chunk(&group, found, Depth::All)?;
+                let all = (mem::take(&mut chunk.txs), mem::take(&mut chunk.receipts));
+                for (place, (tx, receipt)) in all.0.iter().zip(&all.1).enumerate() {
+                    (chunk.txs, chunk.receipts) = (vec![tx.clone()], vec![receipt.clone()]);
+                    let one = One::of(found, &all.1, place);
+                    let at = one.at;
+                    let [transaction, receipt] = &mut texts;
+                    transaction.clear();
+                    receipt.clear();
+                    self.put_transaction(header, &chunk, at, None, transaction);
+                    self.put_receipt(header, &chunk, one, None, receipt);
+                    if let Err(reason) = each(at, transaction, receipt) {
+                        return Ok(Err(reason));
+                    }
+                }
+            }
+        }
+        Ok(Ok(()))
     }
 
     pub(crate) fn transaction_hash(&self, at: usize) -> Result<Option<B256>, PackedError> {
@@ -110,5 +172,45 @@ impl Fields<'_> {
         let mut chunk = self.chunk(&group, found, Depth::Transaction(place))?;
         Self::only(&mut chunk, place);
         Ok(derive::hashes(&chunk, self.frame.signatures(at, 1)).first().copied())
+    }
+}
+
+/// Place of a transaction, and what its receipt adds up from those before.
+#[derive(Debug, Clone, Copy)]
+struct One {
+    /// Place in the block.
+    at: usize,
+    /// Cumulative gas of the receipt.
+    gas: u64,
+    /// Index of its first log in the block.
+    log: usize,
+}
+
+impl One {
+    /// Goes on from the receipts before `place` of a chunk. A forged file must not overflow the gas.
+    fn of(found: &ChunkAt, receipts: &[Rx], place: usize) -> Self {
+        let (before, rest) = receipts.split_at(place.min(receipts.len()));
+        let used = before.iter().chain(rest.first()).map(|one| one.gas_used);
+        let gas = used.fold(found.start.gas, u64::wrapping_add);
+        let logs: usize = before.iter().map(|one| one.logs.len()).sum();
+        Self { at: found.start.tx + place, gas, log: found.start.log + logs }
+    }
+}
+
+/// Faults that a test puts into reads of one, which no byte of a file can.
+#[cfg(test)]
+pub(crate) mod wrong {
+    use std::cell::Cell;
+
+    thread_local! {
+        /// Kind and place of a text that lacks its last byte if it is read alone.
+        pub(crate) static TEXT: Cell<Option<(&str, usize)>> = const { Cell::new(None) };
+    }
+
+    /// Takes the last byte of a text if it is the wrong one.
+    pub(crate) fn shorten(kind: &str, at: usize, out: &mut Vec<u8>) {
+        if TEXT.get() == Some((kind, at)) {
+            out.pop();
+        }
     }
 }

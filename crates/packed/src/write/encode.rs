@@ -1,5 +1,7 @@
 //! From the texts of a height to its groups, and the comparison of what a frame gives back.
 
+use std::ops::Range;
+
 use alloy_primitives::Bloom;
 use neve_chain::{Block, Kind, Receipts};
 
@@ -10,6 +12,7 @@ use crate::frames::frame::{
 };
 use crate::read::fields::{PAID_AS_SHOWN, PAID_BYTES};
 use crate::read::height::{Form, PackedHeight};
+use crate::read::log_out::LogOut;
 use crate::read::text::TotalDifficulty;
 use crate::stream::count::Counter;
 use crate::stream::facts::{self, Chunk, LOGS_MAX, TRANSACTIONS_MAX, narrow};
@@ -17,6 +20,10 @@ use crate::stream::header::Values;
 use crate::stream::lanes::{Lane, Places, Writer};
 use crate::stream::tables::put_number;
 use crate::stream::walk;
+
+#[cfg(test)]
+#[path = "../../tests/support/mod.rs"]
+mod support;
 
 /// Exactly the node's texts of a height.
 #[derive(Debug, Clone, Copy)]
@@ -234,13 +241,109 @@ pub(crate) fn compare(
         };
         same(made.and(found), &mut out, &text, Reason::BlockDiffers)?;
     }
-    // The last of each sixteen: reading it reads its chunk up to it.
-    let last = block.transactions.len().saturating_sub(1);
+    let receipts = Receipts::parse(texts.receipts).map_err(|_| Reason::ReceiptsText)?;
+    compare_ones(height, block, &receipts, texts)?;
+    compare_logs(height, &receipts, texts)
+}
+
+/// Cuts the text of an entry out of a list.
+fn cut<'t>(text: &'t [u8], span: &Range<u32>) -> &'t [u8] {
+    text.get(span.start as usize..span.end as usize).unwrap_or_default()
+}
+
+/// Compares each transaction and each receipt, read alone. Such a read has a way of its own through a frame.
+fn compare_ones(
+    height: &PackedHeight<'_>,
+    block: &Block<'_>,
+    receipts: &Receipts<'_>,
+    texts: &HeightTexts<'_>,
+) -> Result<(), Reason> {
+    let both: Vec<_> = block.transactions.iter().zip(&receipts.receipts).collect();
+    let compare = |at: usize, transaction: &[u8], receipt: &[u8]| {
+        let (tx, rx) = both.get(at).ok_or(Reason::BlockDiffers)?;
+        if *transaction != *cut(texts.block, &tx.span) {
+            return Err(Reason::BlockDiffers);
+        }
+        let is_same = *receipt == *cut(texts.receipts, &rx.span);
+        if is_same { Ok(()) } else { Err(Reason::ReceiptsDiffer) }
+    };
+    let mut count = 0;
+    let found = height.ones(|at, transaction, receipt| {
+        count += 1;
+        compare(at, transaction, receipt)
+    });
+    found.map_err(|_| Reason::ReceiptsDiffer)??;
+    if count != both.len() {
+        return Err(Reason::BlockDiffers);
+    }
+    // The last of each sixteen as a client reads it: such a read finds its chunk and reads it to its end.
+    let Some(last) = both.len().checked_sub(1) else { return Ok(()) };
     for at in (CHUNK_TRANSACTIONS - 1..last).step_by(CHUNK_TRANSACTIONS).chain([last]) {
-        let Some(tx) = block.transactions.get(at) else { continue };
-        let found = height.transaction(at, &mut out).map(|_| ());
-        let span = tx.span.start as usize..tx.span.end as usize;
-        same(found, &mut out, &texts.block[span], Reason::BlockDiffers)?;
+        let (mut transaction, mut receipt) = (Vec::new(), Vec::new());
+        height.transaction(at, &mut transaction).map_err(|_| Reason::BlockDiffers)?;
+        height.receipt(at, &mut receipt).map_err(|_| Reason::ReceiptsDiffer)?;
+        compare(at, &transaction, &receipt)?;
     }
     Ok(())
+}
+
+/// Compares the text of each log, as a search finds it.
+fn compare_logs(
+    height: &PackedHeight<'_>,
+    receipts: &Receipts<'_>,
+    texts: &HeightTexts<'_>,
+) -> Result<(), Reason> {
+    let mut out = LogOut::default();
+    let mut met = receipts.logs.iter();
+    let is_next = |address: &[u8; 20], topics: &[[u8; 32]]| {
+        met.next().is_some_and(|log| {
+            log.address.0.0 == *address && log.topics.iter().map(|topic| &topic.0).eq(topics)
+        })
+    };
+    height.logs(is_next, &mut out).map_err(|_| Reason::ReceiptsDiffer)?;
+    let found = out.found.iter().map(|(place, index)| (out.text.get(place.clone()), *index));
+    let expected = (0..).zip(&receipts.logs);
+    let expected = expected.map(|(index, log)| (Some(cut(texts.receipts, &log.span)), index));
+    if found.eq(expected) { Ok(()) } else { Err(Reason::ReceiptsDiffer) }
+}
+
+#[cfg(test)]
+mod tests {
+    use neve_chain::Receipts;
+
+    use super::support::{packed, read_all, recorded};
+    use crate::error::Reason;
+    use crate::read::one::wrong;
+
+    /// No byte of a file makes a text that is read alone another one than the list has: the reads themselves are made wrong.
+    #[test]
+    fn text_that_is_wrong_only_if_it_is_read_alone_is_noticed_while_packing() {
+        // One of them has 250 transactions.
+        let texts = &recorded("v1.15.0")[196..212];
+        let right = packed(texts, 16);
+        assert!(right.stored_as_came.is_empty());
+        let counts = texts.iter().map(|texts| {
+            let receipts = Receipts::parse(texts.receipts.as_bytes()).unwrap();
+            (receipts.receipts.len(), receipts.logs.len())
+        });
+        let counts: Vec<_> = counts.collect();
+        for (kind, at, reason) in [
+            ("receipt", 0, Reason::ReceiptsDiffer),
+            ("receipt", 117, Reason::ReceiptsDiffer),
+            ("transaction", 1, Reason::BlockDiffers),
+            ("transaction", 118, Reason::BlockDiffers),
+            ("log", 0, Reason::ReceiptsDiffer),
+            ("log", 2, Reason::ReceiptsDiffer),
+        ] {
+            wrong::TEXT.set(Some((kind, at)));
+            let found = packed(texts, 16);
+            wrong::TEXT.set(None);
+            let has = |&&(txs, logs): &&(usize, usize)| at < if kind == "log" { logs } else { txs };
+            let heights = counts.iter().filter(has).count() as u64;
+            assert!(heights > 0, "no height has {kind} {at}");
+            let stored: Vec<_> = found.stored_as_came.into_iter().collect();
+            assert_eq!(stored, [(reason, heights)], "{kind} {at}");
+            assert!(read_all(&found.bytes) == read_all(&right.bytes), "{kind} {at}");
+        }
+    }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::record_ref::RecordRef;
-use crate::format::Record;
+use crate::format::{Record, Terms};
 use crate::id::{Hash, Identity};
 use crate::memory::Map;
 use crate::memory::residency;
@@ -195,9 +195,25 @@ impl PackedKeys {
         self.hashes.push((record.hash, (height, None)));
         let transactions = record.transactions.iter().enumerate();
         self.hashes.extend(transactions.map(|(at, hash)| (*hash, (height, Some(at)))));
+        self.add_terms(height, record.logs.iter().copied());
+    }
+
+    /// Adds those of a stored record.
+    pub(crate) fn add_stored(&mut self, record: &RecordRef) -> Result<(), Cold> {
+        let height = record.height();
+        self.hashes.push((record.hash(), (height, None)));
+        for at in 0..record.transaction_count() as usize {
+            let hash = record.transaction(at)?;
+            self.hashes.extend(hash.map(|hash| (hash, (height, Some(at)))));
+        }
+        self.add_terms(height, record.terms()?);
+        Ok(())
+    }
+
+    fn add_terms(&mut self, height: u64, logs: impl Iterator<Item = Terms>) {
         let start = self.terms.len();
-        let terms = record.logs.iter().flatten().filter(|term| **term != 0); // 0 is none
-        self.terms.extend(terms.map(|term| (*term, height)));
+        let terms = logs.flatten().filter(|term| *term != 0); // 0 is none
+        self.terms.extend(terms.map(|term| (term, height)));
         // Height by height: with the doubles of a whole range the list would be far longer.
         self.terms[start..].sort_unstable();
         let mut of_height = self.terms.split_off(start);

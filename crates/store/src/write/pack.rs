@@ -11,9 +11,11 @@ use super::writer::Writer;
 use crate::disk::{Latch, Op, UNFINISHED, packed_name};
 use crate::error::Error;
 use crate::id::Identity;
-use crate::memory::residency;
+use crate::memory::residency::{self, Cold};
 use crate::reads;
-use crate::segment::{PackFailed, Packed, PackedCodec, Segment};
+use crate::segment::{
+    PackFailed, Packed, PackedCodec, PackedDamage, PackedKeys, RecordRef, Segment,
+};
 
 /// Bytes that are written at once.
 const WRITTEN_AT_ONCE: usize = 1 << 20;
@@ -263,7 +265,7 @@ impl Packing {
                 return Ok(PackOutcome::Unpackable(UnpackableRange { first, reason, error }));
             }
         };
-        let written = self.write(&made.bytes);
+        let written = self.write(made.bytes, &records);
         let unfinished = format!("{}{UNFINISHED}", packed_name(first));
         if !matches!(written, Ok(Ok(_)))
             && reads::is_there(&self.latch.dir().join(&unfinished)).unwrap_or(true)
@@ -283,14 +285,19 @@ impl Packing {
         })
     }
 
-    /// Writes the file aside and opens it, or says why it cannot be opened.
-    fn write(&mut self, bytes: &[u8]) -> Result<Result<Segment, String>, Error> {
+    /// Writes the file aside, opens it and compares its indexes; or says why it must not replace the segments.
+    fn write(
+        &mut self,
+        bytes: Vec<u8>,
+        records: &[RecordRef],
+    ) -> Result<Result<Segment, String>, Error> {
         let unfinished = format!("{}{UNFINISHED}", packed_name(self.first()));
         self.latch.allocate(&unfinished, bytes.len() as u64)?;
         for (at, bytes) in bytes.chunks(WRITTEN_AT_ONCE).enumerate() {
             let offset = (at * WRITTEN_AT_ONCE) as u64;
             self.latch.apply(Op::Write { name: &unfinished, offset, bytes })?;
         }
+        drop(bytes); // before the keys of the range take memory
         // Before the rename: the name promises a whole file, also after a loss of power.
         self.latch.apply(Op::Sync { name: &unfinished })?;
         let path = self.latch.dir().join(&unfinished);
@@ -299,6 +306,18 @@ impl Packing {
             Ok(opened) => opened,
             Err(damage) => return Ok(Err(damage.to_string())),
         };
+        // Nothing else reads an index before a client asks for a hash or for logs.
+        let compared = residency::loading(|| check_indexes(&opened.packed, records));
+        if let Err(damage) = compared.map_err(|_| Error::not_delivered(&path))? {
+            return Ok(Err(format!("wrong index: {damage}")));
+        }
         Segment::packed(opened).map(Ok).map_err(|error| Error::read(path, error))
     }
+}
+
+/// Compares the indexes of a packed file with the hashes and the terms of its records.
+fn check_indexes(packed: &Packed, records: &[RecordRef]) -> Result<Result<(), PackedDamage>, Cold> {
+    let mut keys = PackedKeys::default();
+    records.iter().try_for_each(|record| keys.add_stored(record))?;
+    Ok(packed.range().check_indexes(&keys))
 }
