@@ -247,9 +247,62 @@ fn note_unpackable(range: &UnpackableRange) {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use metrics_exporter_prometheus::PrometheusBuilder;
+    use neve_record::packed::Codec;
+    use neve_store::{Hash, Identity, Options, Record, open_with};
 
     use super::*;
+
+    /// A store of nine heights: two whole ranges, and one height.
+    fn store(dir: &Path) -> Writer {
+        let options = Options { segment_blocks: 4, disk_reserve_bytes: 0, ..Options::default() };
+        let opened = open_with(dir, options, Arc::new(Codec::default()));
+        let mut writer = opened.expect("an empty directory").writer;
+        let identity = Identity { chain_id: 43112, genesis: Hash([7; 32]) };
+        writer.bind(identity, 1).expect("it is new");
+        for height in 0..9 {
+            let [parent, hash] = [height, height + 1].map(|at| Hash([at as u8; 32]));
+            let record = Record { height, hash, parent, ..Record::default() };
+            writer.append(&record).expect("it follows");
+        }
+        writer
+    }
+
+    #[test]
+    fn nothing_is_packed_while_neve_is_behind() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let (writer, status) = (store(dir.path()), Arc::new(Status::default()));
+        status.set_verified(Some(8));
+        let mut packer = Packer::new(Some(0), &status);
+        status.set_phase(Phase::CatchingUp);
+        packer.begin(&writer);
+        assert!(packer.under_way.is_none(), "it packs while neve is behind");
+        status.set_phase(Phase::Following);
+        packer.begin(&writer);
+        assert!(packer.under_way.is_some(), "a range is due");
+    }
+
+    #[test]
+    fn packing_under_way_waits_while_neve_is_behind() {
+        let (status, stop) = (Arc::new(Status::default()), Arc::new(AtomicBool::new(false)));
+        let go_on = || {
+            let (status, stop) = (Arc::clone(&status), Arc::clone(&stop));
+            let (went_on, waits) = mpsc::channel();
+            thread::spawn(move || went_on.send(proceed(&status, &stop)));
+            waits
+        };
+        status.set_phase(Phase::CatchingUp);
+        let waits = go_on();
+        assert!(waits.recv_timeout(3 * LOOK_EVERY).is_err(), "it goes on while neve is behind");
+        status.set_phase(Phase::Following);
+        assert_eq!(waits.recv(), Ok(true));
+        assert_eq!(go_on().recv(), Ok(true));
+        status.set_phase(Phase::CatchingUp);
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(go_on().recv(), Ok(false), "it ends with neve, also while neve is behind");
+    }
 
     #[test]
     fn ranges_that_stay_unpacked_are_counted_by_reason() {

@@ -7,6 +7,7 @@ mod support;
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -386,6 +387,32 @@ fn packed_heights_are_evicted_withdrawn_and_repaired() {
     drop(store);
     assert_exactly(&open(dir.path()).reader, &records[6..16]);
     assert_clean(dir.path());
+}
+
+#[test]
+fn bytes_of_packed_files_count_for_retention() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = fill(dir.path());
+    let mut store = open(dir.path());
+    assert_eq!(pack(&mut store, 21), 16);
+    let on_disk = |name: &str| dir.path().join(name).metadata().unwrap().blocks() * 512;
+    let packed: u64 = files(dir.path(), ".pack").iter().map(|name| on_disk(name)).sum();
+    let usage = store.reader.usage();
+    assert!(packed > 0 && usage.packed_bytes > 0 && usage.disk_bytes >= packed, "{usage:?}");
+    let mut evict = |bytes: u64| {
+        let keep = Retention { bytes: Some(bytes), ..Retention::default() };
+        store.writer.evict(&keep, 0).unwrap()
+    };
+    assert_eq!(evict(usage.disk_bytes).segments, 0);
+    let segment = on_disk("00000000000000000002.seg");
+    let oldest = on_disk("00000000000000000004.pack");
+    let evicted = evict(usage.disk_bytes - 1);
+    assert_eq!((evicted.segments, evicted.bytes), (1, segment), "2 to 3");
+    // Without the bytes of packed files the store would be far below.
+    let evicted = evict(usage.disk_bytes - segment - 1);
+    assert_eq!((evicted.segments, evicted.heights, evicted.bytes), (1, 4, oldest), "4 to 7");
+    assert_exactly(&store.reader, &records[6..]);
+    assert_eq!(store.reader.usage().disk_bytes, usage.disk_bytes - segment - oldest);
 }
 
 #[test]

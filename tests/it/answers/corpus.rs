@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use neve_jsonrpc::Method;
 use serde_json::Value;
 
+use crate::store::packed::{packed_files, wait_for_packed};
 use crate::support::client::{Client, Response};
 use crate::support::corpus::{ALL, MAIN, Row, Set};
 use crate::support::neve::{Neve, fresh_dir};
@@ -183,6 +184,37 @@ pub(crate) fn tally(neve: &Neve, set: Set) -> Tally {
 #[test]
 fn every_recorded_call_is_answered_as_the_node_did() {
     assert_listed(ALL.map(|set| replay_all(set, true)));
+}
+
+/// Heights behind which a range of a recorded chain is settled and packed.
+const BEHIND: u64 = 14;
+
+/// Outcomes of all exchanges of a set, from a store whose whole ranges are packed.
+fn replay_packed(set: Set) -> Tally {
+    let (node, dir) = (Recorded::start(set), fresh_dir());
+    let url = node.url();
+    let follow = ["--upstream", &url, "--start", "0", "--api", "debug-raw"];
+    let packed = ["--unpacked-bytes", "0B", "--segment-blocks", "32"];
+    let neve = Neve::start(dir.path(), &[&follow[..], &packed].concat());
+    neve.wait_for_head(set.head);
+    let ranges = (set.head - BEHIND) / 32;
+    wait_for_packed(&neve, ranges * 32);
+    let tally = tally(&neve, set);
+    let page = neve.admin().get("/metrics").text();
+    let as_they_came =
+        page.lines().filter(|line| line.starts_with("neve_store_packed_texts_total{"));
+    let as_they_came: Vec<_> = as_they_came.filter(|line| !line.ends_with(" 0")).collect();
+    assert!(as_they_came.is_empty(), "{}: {as_they_came:?}", set.folder);
+    assert!(packed_files(dir.path()).len() as u64 >= ranges, "{}", set.folder);
+    neve.stop_in_time();
+    tally
+}
+
+/// Packed heights give the outcomes that are listed for unpacked ones.
+#[test]
+#[ignore = "takes many seconds of a processor: ./check"]
+fn every_recorded_call_is_answered_by_a_packed_store_as_the_node_did() {
+    assert_listed(ALL.map(replay_packed));
 }
 
 /// Compares the outcomes of [`ALL`] with the list.
