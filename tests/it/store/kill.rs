@@ -144,7 +144,10 @@ fn kills_leave_a_whole_store() {
         };
         before = now;
     }
-    eprintln!("{grown} lives appended, {evicted} evicted; {read} responses; last {before:?}");
+    // tests/arm-binary looks for the number.
+    eprintln!(
+        "{kills} kills: {grown} lives appended, {evicted} evicted; {read} responses; last {before:?}"
+    );
     assert!(read > kills as usize, "{read} responses");
     assert!(grown > kills / 2 && evicted > kills / 3, "{grown} appended, {evicted} evicted");
 }
