@@ -22,6 +22,10 @@
 
 #![deny(unsafe_code)] // except in src/memory/map.rs, and in the test src/loom_tests.rs
 
+// First: the errors behind it, of calls that other systems lack, say nothing to a person.
+#[cfg(not(target_os = "linux"))]
+compile_error!("neve builds and runs on Linux only, x86-64 or arm64");
+
 #[cfg(all(test, not(loom), not(miri)))]
 extern crate self as neve_store; // for tests/support
 
