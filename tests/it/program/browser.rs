@@ -246,6 +246,48 @@ fn archived_heights_are_drawn_beside_those_of_the_store_in_a_browser() {
 
 #[test]
 #[ignore = "needs chromium: ./check browser"]
+fn quarantined_files_a_gap_and_unsettled_heights_are_drawn_in_a_browser() {
+    let (_node, _dir, neve, _) = neve(60, &["--segment-blocks", "16"]);
+    let mut full = Page::open(neve.admin, WINDOW, "light");
+    let settled = neve.health()["blocks"]["settled_height"].as_u64();
+    let settled = settled.map_or("none".to_owned(), |height| height.to_string());
+    full.wait_for(&format!(
+        "document.getElementById('now').innerHTML.includes('<dt>Settled height</dt><dd>{settled}</dd>')"
+    ));
+    let drawn = "[document.getElementById('range').getAttribute('aria-label'), \
+                 document.getElementById('legend').textContent, \
+                 [...document.querySelectorAll('#range rect')]\
+                 .map((part) => [part.className.baseVal, Math.round(part.width.baseVal.value)])]";
+    let blocks = "{ min_height: 160, max_contiguous_height: 279, unsettled: 12 }";
+    let tiers = "[{ tier: 'sealed', heights: 104 }, { tier: 'active', heights: 16 }]";
+    for (files, words) in [(4, "4 files quarantined"), (1, "1 file quarantined")] {
+        let storage =
+            format!("{{ gap: [128, 159], quarantined: {{ files: {files} }}, tiers: {tiers} }}");
+        let found =
+            full.eval(&format!("picture({{ blocks: {blocks}, storage: {storage} }}), {drawn}"));
+        let label = format!(
+            "heights 160 to 279: {words}, 32 missing, 104 sealed, 16 active, 12 not settled yet"
+        );
+        let legend = format!("{words}32 missing104 sealed16 active12 not settled yet");
+        // The part of quarantined files has one width, however many they are.
+        let parts = json!([
+            ["quarantined", 29],
+            ["gap", 204],
+            ["sealed", 664],
+            ["active", 102],
+            ["unsettled", 77],
+        ]);
+        assert_eq!(found, json!([label, legend, parts]));
+    }
+    // The short /health knows no tiers, and neither files nor a gap.
+    let found = full.eval(&format!("picture({{ blocks: {blocks} }}), {drawn}"));
+    let label = "heights 160 to 279: 120 served, 12 not settled yet";
+    let parts = json!([["served", 1000], ["unsettled", 100]]);
+    assert_eq!(found, json!([label, "120 served12 not settled yet", parts]));
+}
+
+#[test]
+#[ignore = "needs chromium: ./check browser"]
 fn call_is_sent_by_the_keyboard_and_by_its_button_in_a_browser() {
     let (_node, _dir, neve, _) = neve(20, &[]);
     let mut page = Page::open(neve.address, WINDOW, "light");
