@@ -20,4 +20,6 @@ pub(crate) use local::{BadFile, packed_files};
 pub(crate) use signature::SigningKey;
 pub(crate) use source::{ArchiveSource, identity_of};
 pub(crate) use store::{ArchiveAddress, ArchiveStore, HeldManifest};
-pub(crate) use verify::{ArchiveFinding, NeighborProof, Proving, Verified, verify};
+pub(crate) use verify::{
+    ArchiveFinding, Check, CheckEvent, NeighborProof, Proving, Verified, verify_from,
+};

@@ -62,52 +62,138 @@ pub(crate) struct Verified {
     pub(crate) sequence: u64,
 }
 
-/// Reads all of an archive. Each fault goes to `found`. With packed files of `local`, an absent or changed
-/// segment is put again if one of them has its bytes, and a span if all its segments are whole. With `proving` all
-/// blocks are proven.
+/// A check of an archive, or of its upper part.
+pub(crate) struct Check<'a> {
+    /// Packed files. If one of them has the bytes of an absent or changed segment, the segment is put again, and a span if
+    /// all its segments are whole.
+    pub(crate) local: Option<&'a [PackedOnDisk]>,
+    /// Proof of all blocks that are read, if they are to be proven.
+    pub(crate) proving: Option<Proving>,
+    /// Spans that end below this height are not read.
+    pub(crate) from: u64,
+}
+
+/// Event of a check.
+pub(crate) enum CheckEvent<'a> {
+    /// A fault was found.
+    Found(ArchiveFinding),
+    /// A span was read, and others follow. The totals so far.
+    Read(&'a Verified),
+}
+
+/// Reads all of an archive.
+#[cfg(test)]
 pub(crate) async fn verify(
     archive: &ArchiveStore,
     local: Option<&[PackedOnDisk]>,
-    mut proving: Option<Proving>,
+    proving: Option<Proving>,
     mut found: impl FnMut(ArchiveFinding),
 ) -> Result<Verified, Failed> {
-    let held = archive.manifest().await?.ok_or(Failed::NoManifest)?;
-    let manifest = &held.manifest;
-    let mut latest = Latest { tag: held.tag(), named: None };
-    let (heights, digest, sequence) = (manifest.heights(), Some(held.digest), manifest.sequence);
-    let mut done = Verified { heights, manifest: digest, sequence, ..Verified::default() };
-    let mut note = |done: &mut Verified, object: ObjectName, (kind, detail): Fault, repaired| {
-        *(if repaired { &mut done.repaired } else { &mut done.findings }) += 1;
-        found(ArchiveFinding { object: object.to_string(), kind, detail, repaired });
+    let check = Check { local, proving, from: 0 };
+    let tell = |event: CheckEvent<'_>| {
+        if let CheckEvent::Found(fault) = event {
+            found(fault);
+        }
     };
-    let mut segments = manifest.segments.iter();
+    verify_from(archive, check, tell).await
+}
+
+/// Reads an archive from a height on.
+pub(crate) async fn verify_from(
+    archive: &ArchiveStore,
+    check: Check<'_>,
+    tell: impl FnMut(CheckEvent<'_>),
+) -> Result<Verified, Failed> {
+    let held = archive.manifest().await?.ok_or(Failed::NoManifest)?;
+    let Check { local, proving, from } = check;
+    let manifest = &held.manifest;
+    let heights = manifest.heights();
+    if from > 0 && heights.is_none_or(|(_, last)| from > last) {
+        return Err(Failed::AboveAll { height: from, heights });
+    }
+    let (manifest_digest, sequence) = (Some(held.digest), manifest.sequence);
+    let done = Verified { manifest: manifest_digest, sequence, ..Verified::default() };
+    let latest = Latest { tag: held.tag(), named: None };
+    let mut checker = Checker { archive, manifest, local, proving, latest, done, tell };
+    let mut rest = &manifest.segments[..];
     for span in &manifest.spans {
+        let (segments, behind) = rest.split_at(rest.len().min(span.segments as usize));
+        rest = behind;
+        let end = span.first + u64::from(span.segments) * u64::from(manifest.range);
+        if end > from {
+            checker.span(span, segments, end).await?;
+        }
+    }
+    Ok(checker.ended())
+}
+
+/// A check under way.
+struct Checker<'a, T> {
+    archive: &'a ArchiveStore,
+    manifest: &'a Manifest,
+    local: Option<&'a [PackedOnDisk]>,
+    proving: Option<Proving>,
+    latest: Latest,
+    done: Verified,
+    tell: T,
+}
+
+impl<T: FnMut(CheckEvent<'_>)> Checker<'_, T> {
+    /// Checks a span that ends before height `end`, with its segments.
+    async fn span(
+        &mut self,
+        span: &SpanEntry,
+        segments: &[SegmentEntry],
+        end: u64,
+    ) -> Result<(), Failed> {
+        if self.done.spans > 0 {
+            (self.tell)(CheckEvent::Read(&self.done));
+        }
+        let content = self.segments(segments).await?;
+        self.indexes(span, content).await?;
+        self.done.spans += 1;
+        let terms = span.terms.map_or(0, |terms| terms.bytes);
+        self.done.bytes += span.bytes + span.pages.bytes + span.filter.bytes + terms;
+        let first = self.done.heights.map_or(span.first, |(first, _)| first);
+        self.done.heights = Some((first, end.saturating_sub(1)));
+        Ok(())
+    }
+
+    /// Checks the segments of a span. Returns what they have, if they are whole.
+    async fn segments(&mut self, segments: &[SegmentEntry]) -> Result<Option<Content>, Failed> {
+        let (archive, manifest) = (self.archive, self.manifest);
         let mut content = Some(Content::default());
-        for segment in segments.by_ref().take(span.segments as usize) {
-            let mut more = check_segment(archive, manifest, segment, &mut proving).await?;
+        for segment in segments {
+            let mut more = check_segment(archive, manifest, segment, &mut self.proving).await?;
             if let Err(fault) = more {
                 let name = manifest.segment_name(segment);
-                if latest.dropped(archive, &name, &fault).await? {
-                    done.dropped += 1;
+                if self.latest.dropped(archive, &name, &fault).await? {
+                    self.done.dropped += 1;
                     content = None;
                     continue;
                 }
-                let bytes = bytes_of(&name, local.unwrap_or_default())?;
+                let bytes = bytes_of(&name, self.local.unwrap_or_default())?;
                 let repaired = replaced(archive, &name, bytes).await?;
-                note(&mut done, name, fault.clone(), repaired);
+                self.note(name.to_string(), fault.clone(), repaired);
                 more = Err(fault);
                 if repaired {
-                    more = check_segment(archive, manifest, segment, &mut proving).await?;
+                    more = check_segment(archive, manifest, segment, &mut self.proving).await?;
                     // Bytes of the right digest may be false.
                     if let Err(left) = &more {
-                        note(&mut done, name, left.clone(), false);
+                        self.note(name.to_string(), left.clone(), false);
                     }
                 }
             }
             content = content.zip(more.ok()).map(|(content, more)| content.with(more));
-            done.segments += 1;
-            done.bytes += segment.bytes;
+            self.done.segments += 1;
+            self.done.bytes += segment.bytes;
         }
+        Ok(content)
+    }
+
+    /// Checks the objects that are made of the segments of a span.
+    async fn indexes(&mut self, span: &SpanEntry, content: Option<Content>) -> Result<(), Failed> {
+        let (archive, manifest) = (self.archive, self.manifest);
         let made = content.map(|content| made(manifest, span, content)).transpose()?;
         let kinds = [Index::Span, Index::Pages, Index::Filter, Index::Terms];
         for (index, kind) in kinds.into_iter().enumerate() {
@@ -116,28 +202,36 @@ pub(crate) async fn verify(
             let Err(fault) = check_index(archive, &name, span, kind, made).await? else {
                 continue;
             };
-            if latest.dropped(archive, &name, &fault).await? {
-                done.dropped += 1;
+            if self.latest.dropped(archive, &name, &fault).await? {
+                self.done.dropped += 1;
                 continue;
             }
             // Without local files this is a check alone, which puts nothing.
-            let bytes = made.filter(|made| local.is_some() && object_digest(made) == name.digest);
+            let is_same = |made: &&Vec<u8>| object_digest(made) == name.digest;
+            let bytes = made.filter(|_| self.local.is_some()).filter(is_same);
             let repaired = replaced(archive, &name, bytes.cloned()).await?;
-            note(&mut done, name, fault, repaired);
+            self.note(name.to_string(), fault, repaired);
         }
-        done.spans += 1;
-        let terms = span.terms.map_or(0, |terms| terms.bytes);
-        done.bytes += span.bytes + span.pages.bytes + span.filter.bytes + terms;
+        Ok(())
     }
-    done.proven = proving.as_ref().and_then(Proving::proven);
-    done.is_proof = proving.is_some();
-    // A fault that was found says more.
-    let unproven = proving.as_ref().and_then(Proving::unproven).filter(|_| done.findings == 0);
-    if let Some((kind, detail)) = unproven {
-        done.findings += 1;
-        found(ArchiveFinding { object: MANIFEST_NAME.to_owned(), kind, detail, repaired: false });
+
+    fn note(&mut self, object: String, (kind, detail): Fault, repaired: bool) {
+        let done = &mut self.done;
+        *(if repaired { &mut done.repaired } else { &mut done.findings }) += 1;
+        (self.tell)(CheckEvent::Found(ArchiveFinding { object, kind, detail, repaired }));
     }
-    Ok(done)
+
+    /// Says which heights are proven, and returns the totals.
+    fn ended(mut self) -> Verified {
+        self.done.proven = self.proving.as_ref().and_then(Proving::proven);
+        self.done.is_proof = self.proving.is_some();
+        // A fault that was found says more.
+        let unproven = self.proving.as_ref().and_then(Proving::unproven);
+        if let Some(fault) = unproven.filter(|_| self.done.findings == 0) {
+            self.note(MANIFEST_NAME.to_owned(), fault, false);
+        }
+        self.done
+    }
 }
 
 /// The manifest that is there now. Beside a check others push, drop heights and delete objects.

@@ -102,6 +102,9 @@ pub enum ArchiveCommand {
         /// A block that is known to be in the chain: the archive must have it.
         #[arg(long, value_name = "HEIGHT:HASH", requires = "prove")]
         archive_anchor: Option<Anchor>,
+        /// Begin at the span with this height, as progress says after each span. `--prove` proves the heights from there on.
+        #[arg(long, value_name = "HEIGHT", default_value_t = 0, value_parser = height())]
+        from: u64,
         /// The archive.
         #[command(flatten)]
         place: ArchivePlace,

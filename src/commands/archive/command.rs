@@ -13,7 +13,8 @@ use super::pull::pulled;
 use super::upkeep;
 use crate::archive::write::{Progress, Pushed, Writer, push};
 use crate::archive::{
-    ArchiveFinding, BadFile, Failed, HeldManifest, Proving, Verified, packed_files, verify,
+    ArchiveFinding, BadFile, Check, CheckEvent, Failed, HeldManifest, Proving, Verified,
+    packed_files, verify_from,
 };
 use crate::config::{ArchiveArgs, ArchiveCommand, ArchivePlace, ArchiveWriter};
 
@@ -54,9 +55,9 @@ async fn command(command: &ArchiveCommand) -> Result<u64, String> {
             let lines = if place.json { listed_json(&held) } else { listed_text(&held.manifest) };
             say(lines.trim_end()).map(|()| 0)
         }
-        ArchiveCommand::Verify { repair_from, prove, archive_anchor, place } => {
+        ArchiveCommand::Verify { repair_from, prove, archive_anchor, from, place } => {
             let proving = prove.then(|| Proving::new(*archive_anchor));
-            verified(place, repair_from.as_deref(), proving).await
+            verified(place, repair_from.as_deref(), (proving, *from)).await
         }
         ArchiveCommand::Pull { data_dir, archive_anchor, from, place } => {
             pulled(data_dir, *archive_anchor, *from, place).await
@@ -99,7 +100,7 @@ async fn pushed(dir: &Path, writer: &ArchiveWriter, place: &ArchivePlace) -> Res
 async fn verified(
     place: &ArchivePlace,
     dir: Option<&Path>,
-    proving: Option<Proving>,
+    (proving, from): (Option<Proving>, u64),
 ) -> Result<u64, String> {
     let archive = opened(place)?;
     let text = |failed: Failed| failed.to_string();
@@ -109,18 +110,31 @@ async fn verified(
     }
     let local = local.map(|local| local.files);
     let mut unwritten = Ok(());
-    let mut found = |finding: ArchiveFinding| {
-        let line = finding_line(&finding, place.json);
-        if unwritten.is_ok() {
-            unwritten = say(&line);
+    let tell = |event: CheckEvent<'_>| match event {
+        CheckEvent::Found(finding) if unwritten.is_ok() => {
+            unwritten = say(&finding_line(&finding, place.json));
         }
+        CheckEvent::Found(_) => {}
+        CheckEvent::Read(done) => complain(&progress_text(done)),
     };
-    let verified = verify(&archive, local.as_deref(), proving, &mut found).await.map_err(text)?;
+    let check = Check { local: local.as_deref(), proving, from };
+    let verified = verify_from(&archive, check, tell).await.map_err(text)?;
     // After the work: a closed pipe must not leave a repair half done.
     unwritten?;
     let line =
         if place.json { verified_json(&verified).to_string() } else { verified_text(&verified) };
     say(&line).map(|()| verified.findings)
+}
+
+/// Says what was read, and how a check that is cut off goes on.
+fn progress_text(done: &Verified) -> String {
+    let Verified { segments, spans, bytes, findings, heights, .. } = *done;
+    let next = heights.map_or(0, |(_, last)| last + 1);
+    format!(
+        "{}: {segments} segments and {spans} spans of {bytes} bytes read, {findings} findings; to go on here: \
+         --from {next}",
+        heights_text(heights)
+    )
 }
 
 fn finding_line(finding: &ArchiveFinding, as_json: bool) -> String {

@@ -107,6 +107,15 @@ fn push_and_verify(place: &[&str]) {
     assert_eq!((code, &summary["proven"]), (0, &json!({ "first": 0, "last": 150 })), "{summary}");
     let (code, summary) = prove(&format!("149:{hash}"));
     assert_eq!((code, &summary["findings"], &summary["proven"]), (1, &1.into(), &Value::Null));
+    let from = |height: &str| archive("verify", None, &[place, &["--from", height]].concat());
+    let (code, lines, errors) = from("159");
+    assert_eq!(
+        (code, &lines[0]["first"], &lines[0]["spans"]),
+        (0, &0.into(), &1.into()),
+        "{errors}"
+    );
+    let (code, _, errors) = from("160");
+    assert!(code == 2 && errors.contains("160"), "{code}: {errors}");
     let (code, listed, _) = archive("ls", None, place);
     assert_eq!((code, listed.len()), (0, 5 + 4 + 1));
     neve.stop_in_time();

@@ -12,7 +12,7 @@ use super::fault_store::{Fault, FaultStore, Point};
 use super::packed_dir::{PackedDir, write};
 use super::support::{PLAIN, archive, pushed, run, whole};
 use crate::archive::error::Failed;
-use crate::archive::verify::verify;
+use crate::archive::verify::{Check, CheckEvent, Proving, verify, verify_from};
 use crate::archive::write::change::Writer;
 use crate::archive::write::{GcOptions, Progress, gc, push, retain};
 
@@ -205,5 +205,33 @@ fn check_beside_a_deletion_finds_no_fault() {
         store.inner.delete(&Path::from(filter.as_str())).await.expect("it can be deleted");
         let checked = verify(&archive, None, None, |_| ()).await.expect("it can be read");
         assert_eq!((checked.findings, checked.dropped), (1, 0));
+    });
+}
+
+#[test]
+fn check_says_how_far_it_is_and_goes_on_at_a_height() {
+    let (packed, store) = (PackedDir::new(66), Arc::new(FaultStore::new(Fault::None)));
+    run(async {
+        let archive = archive(&store);
+        pushed(&archive, packed.path()).await.expect("it can be pushed");
+        let checked = async |from: u64| {
+            let mut read = Vec::new();
+            let tell = |event: CheckEvent<'_>| match event {
+                CheckEvent::Found(fault) => panic!("{fault:?}"),
+                CheckEvent::Read(done) => read.push((done.heights, done.segments)),
+            };
+            let check = Check { local: None, proving: Some(Proving::new(None)), from };
+            verify_from(&archive, check, tell).await.map(|done| (done, read))
+        };
+        let (whole, read) = checked(0).await.expect("it can be read");
+        assert_eq!((whole.heights, whole.segments, whole.spans), (Some((0, 263)), 66, 2));
+        assert_eq!(read, [(Some((0, 255)), 64)]);
+        let (upper, read) = checked(256).await.expect("it can be read");
+        assert_eq!((upper.heights, upper.segments, upper.spans), (Some((256, 263)), 2, 1));
+        assert_eq!((read, upper.proven), (vec![], Some((256, 263))));
+        let (all, _) = checked(255).await.expect("it can be read");
+        assert_eq!((all.segments, all.bytes), (66, whole.bytes), "a span is read whole");
+        let above = checked(264).await.map(|_| ());
+        assert!(matches!(above, Err(Failed::AboveAll { height: 264, .. })), "{above:?}");
     });
 }
