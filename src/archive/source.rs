@@ -126,6 +126,7 @@ impl ArchiveSource {
             (None, Some(known)) => KnownManifest { read, ..known },
             (None, None) => return Err(Failed::NoManifest), // nothing was held that it could equal
             (Some(held), _) => {
+                held.show_put_at();
                 let (tag, digest) = (held.tag(), held.digest);
                 KnownManifest { read, manifest: Arc::new(held.manifest), digest, tag }
             }

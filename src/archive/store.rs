@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::TryStreamExt;
+use metrics::gauge;
 use neve_archive::{
     Digest, MANIFEST_BYTES_MAX, MANIFEST_NAME, Manifest, ObjectName, object_digest,
 };
@@ -67,6 +68,12 @@ impl HeldManifest {
     /// Tag of the manifest, by which the store says whether it changed.
     pub(super) fn tag(&self) -> Option<String> {
         self.version.e_tag.clone()
+    }
+
+    /// Shows the time at which it was put in /metrics. Readers and writers of the archive show the same.
+    #[expect(clippy::cast_precision_loss, reason = "gauges are doubles")]
+    pub(super) fn show_put_at(&self) {
+        gauge!("neve_archive_manifest_put_timestamp_seconds").set(self.put_at as f64);
     }
 }
 

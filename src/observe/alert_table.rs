@@ -299,8 +299,10 @@ pub(super) const ALERTS: &[Alert] = alerts! {
         if "time() - neve_archive_manifest_put_timestamp_seconds > 86400":
         "Nothing was pushed to the archive for a day."
         [
-            "Check that ranges are packed: on mainnet `neve_store_packed_heights_total` grows about every 20 minutes.",
-            "`archive.push` of `/health` has the last error and the backlog.",
+            "A reader that cannot read the manifest shows the age of the one that it read last: `neve archive ls` from its machine says more.",
+            "On a neve that pushes, check that ranges are packed: on mainnet `neve_store_packed_heights_total` grows about every 20 minutes.",
+            "There `archive.push` of `/health` has the last error and the backlog.",
+            "Silence the alert for an archive that shall not grow.",
         ]
         fires [("neve_archive_manifest_put_timestamp_seconds{job=\"neve\", instance=\"a\"}", "-100000x120")]
     Page "NeveArchiveReadsRest" for "2m"

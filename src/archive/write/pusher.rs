@@ -175,7 +175,7 @@ impl PushWork {
         self.change(|push| push.error = None);
         self.note_backlog();
         if let Ok(Some(held)) = self.archive.manifest().await {
-            note_put_at(held.put_at);
+            held.show_put_at();
         }
     }
 
@@ -227,11 +227,6 @@ fn note_backlog((heights, bytes): (u64, u64)) {
 
 fn note_bad(files: u32) {
     gauge!("neve_archive_bad_files").set(files);
-}
-
-#[expect(clippy::cast_precision_loss, reason = "gauges are doubles")]
-fn note_put_at(seconds: i64) {
-    gauge!("neve_archive_manifest_put_timestamp_seconds").set(seconds as f64);
 }
 
 fn note(status: &Status, event: Progress<'_>, bad_files: &mut u32) {

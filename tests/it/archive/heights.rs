@@ -39,6 +39,9 @@ fn replica_without_a_node_answers_archived_heights_to_the_byte() {
         }
         let head = replica.health()["blocks"]["head"].as_u64().expect("a number");
         serves(&replica, &bucket.node, 0..=head);
+        // By the manifest that it read, of an archive that others push to.
+        let put_at = replica.metric("neve_archive_manifest_put_timestamp_seconds");
+        assert!(put_at > Some(1.7e9), "{put_at:?}");
         replica.stop_in_time();
     }
 }
