@@ -58,6 +58,10 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
+    #[cfg_attr(
+        not(feature = "archive"),
+        expect(clippy::unnecessary_wraps, reason = "an archive may fail to open")
+    )]
     pub(crate) fn of(
         config: &Config,
         place: &StoreDir,

@@ -1,6 +1,7 @@
 //! The program: usage, output, limits of the system, pages for operators.
 
 mod admin;
+#[cfg(feature = "archive")]
 mod browser;
 mod cli;
 mod config;
