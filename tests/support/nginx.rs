@@ -39,10 +39,16 @@ impl Nginx {
 
     /// Starts it as a cache for documents of neve.
     pub(crate) fn of_documents(neve: SocketAddr) -> Self {
+        Self::of_documents_of(&[neve])
+    }
+
+    /// Starts it as a cache for documents of several neves.
+    pub(crate) fn of_documents_of(neves: &[SocketAddr]) -> Self {
+        let servers = neves.iter().map(|neve| format!("server {neve};"));
         Self::with(
             "documents.conf",
             &[
-                ("server 127.0.0.1:8545;", &format!("server {neve};")),
+                ("server 127.0.0.1:8545;", &servers.collect::<Vec<_>>().join(" ")),
                 ("listen 127.0.0.1:8081;", "listen ADDRESS;"),
                 ("/var/cache/neve-documents", "DIR/documents"),
             ],

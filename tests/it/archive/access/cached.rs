@@ -8,6 +8,7 @@ use crate::archive::bucket::Bucket;
 use crate::support::client::{Client, Response};
 use crate::support::neve::{Neve, fresh_dir};
 use crate::support::nginx::Nginx;
+use crate::support::served::{devnet, follow};
 
 /// Clients that want a document at the same time.
 const CLIENTS: usize = 8;
@@ -45,6 +46,34 @@ fn nginx_keeps_archived_documents_and_no_misses() {
         assert_eq!((answer.status, answer.text()), (200, text.clone()), "{path} without neve");
     }
     assert_eq!(get(&nginx, "/v1/block/6", &[]).status, 502);
+}
+
+/// Two nginxes, each with a cache of its own, before two neves.
+#[test]
+#[ignore = "needs nginx: ./check"]
+fn each_document_is_asked_of_one_of_several_neves() {
+    let node = devnet(40);
+    let neves = [follow(&node, &[]), follow(&node, &[])];
+    let addresses = [&neves[0].1, &neves[1].1].map(|neve| neve.address);
+    let fronts = [(); 2].map(|()| Nginx::of_documents_of(&addresses));
+    let path = |height: u64| format!("/v1/block/{height}");
+    let asked = |front: usize, height: u64| {
+        let before = [0, 1].map(|at| requests(&neves[at].1));
+        let found = get(&fronts[front], &path(height), &[]);
+        assert_eq!((found.status, found.header("x-cache")), (200, Some("MISS")), "{height}");
+        [0, 1].map(|at| requests(&neves[at].1) - before[at])
+    };
+    let first: Vec<_> = (0..20).map(|height| asked(0, height)).collect();
+    assert!(first.contains(&[1, 0]) && first.contains(&[0, 1]), "{first:?}");
+    // In another order: nginx would else take turns in the same way.
+    let mut second: Vec<_> = (0..20).rev().map(|height| asked(1, height)).collect();
+    second.reverse();
+    assert_eq!(first, second);
+    let [(_kept, _other), (_dir, gone)] = neves;
+    gone.kill();
+    for height in 20..40 {
+        assert_eq!(get(&fronts[0], &path(height), &[]).status, 200, "{height}");
+    }
 }
 
 /// Gets a document for clients at the same time and again later, for which neve is asked once.

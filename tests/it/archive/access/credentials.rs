@@ -54,3 +54,18 @@ fn expired_credentials_cost_misses_until_the_container_gives_new_ones() {
     serves(&replica, &bucket.node, 0..64);
     replica.stop_in_time();
 }
+
+/// A CDN signs what it asks of the bucket, and takes requests without a signature.
+#[test]
+fn archive_is_read_without_credentials_and_signatures() {
+    let bucket = Bucket::new(Helicon::Never);
+    let (server, dir) = (ObjectServer::start(bucket.dir.path()), fresh_dir());
+    let (endpoint, trust) = (server.endpoint(), bucket.trust());
+    let none = ["env", "-u", "AWS_ACCESS_KEY_ID", "-u", "AWS_SECRET_ACCESS_KEY"];
+    let starter = [&none[..], &["AWS_REGION=c", "AWS_SKIP_SIGNATURE=true"]].concat();
+    let place = ["--archive", "s3://bucket", "--archive-endpoint", &endpoint];
+    let words = [&place[..], &["--archive-trust", &trust]].concat();
+    let replica = bucket.replica_by(&starter, dir.path(), &words);
+    serves(&replica, &bucket.node, 0..64);
+    replica.stop_in_time();
+}
