@@ -53,6 +53,15 @@ pub(crate) enum Failed {
         "{0}: its bytes are not those of its name; neve archive verify --repair-from DIR puts it again"
     )]
     Changed(ObjectName),
+    #[error(
+        "{0} is not in the object store; it has links to earlier manifests: put it back from a copy, or trust a \
+         manifest that is newer than these"
+    )]
+    AbsentLinks(ObjectName),
+    #[error("{0}: its links do not lead to the manifest that names it")]
+    BrokenLinks(ObjectName),
+    #[error("manifest {0}: its links do not lead to the one before it")]
+    BrokenDescent(u64),
     #[error("its packed files have {found} heights, this store's {own}: same --segment-blocks?")]
     OtherRange { found: u32, own: u32 },
     #[error("{0} is over {1} bytes")]

@@ -137,6 +137,11 @@ impl ArchiveSource {
         Ok((known.manifest, known.digest))
     }
 
+    /// Store of the manifest, for reads that no client waits for.
+    pub(super) fn store(&self) -> &ArchiveStore {
+        &self.store
+    }
+
     /// True for a minute after the manifest could not be read: a store that does not answer must not
     /// hold up what comes from elsewhere.
     pub(crate) fn rests(&self) -> bool {

@@ -14,8 +14,11 @@ use super::index_objects::entry_of;
 use super::local::{OpenedFile, PackedOnDisk, chain_of, unless_evicted};
 use super::store::ArchiveStore;
 
+mod links;
 mod proving;
 
+use links::check_links;
+pub(super) use links::descends;
 pub(super) use proving::UNPROVEN;
 pub(crate) use proving::{NeighborProof, Proving};
 
@@ -123,6 +126,9 @@ pub(crate) async fn verify_from(
         if end > from {
             checker.span(span, segments, end).await?;
         }
+    }
+    for (object, fault) in check_links(archive, manifest).await? {
+        checker.note(object, fault, false);
     }
     Ok(checker.ended())
 }

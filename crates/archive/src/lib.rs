@@ -2,7 +2,7 @@
 //!
 //! [`Manifest`] names all other objects, with their lengths and digests. A [`Span`] leads from a
 //! hash to a height, a [`HashFilter`] says that there is none. [`Terms`] lead from a term of logs to segments. [`PageLists`] prove pages that are
-//! read alone. [`ObjectName`] is the name of an object that never changes. docs/ARCHIVE.md has
+//! read alone. [`Links`] lead to the manifests before. [`ObjectName`] is the name of an object that never changes. docs/ARCHIVE.md has
 //! the forms, to the byte.
 //!
 //! The readers treat their bytes as hostile: bounds first, bounded work, no panic. No I/O.
@@ -12,6 +12,7 @@
 mod digest;
 mod error;
 mod filter;
+mod links;
 mod manifest;
 mod name;
 mod page_lists;
@@ -22,6 +23,7 @@ mod terms;
 pub use digest::{Digest, OBJECT_BYTES_MAX, PAGE_BYTES, Signature, object_digest};
 pub use error::ArchiveError;
 pub use filter::HashFilter;
+pub use links::{Descent, LINK_OBJECTS_MAX, LINKS_BYTES, LINKS_MAX, Links};
 pub use manifest::{
     Chain, DELETED_MAX, Deletion, IndexEntry, MANIFEST_BYTES_MAX, MANIFEST_NAME, Manifest,
     SEGMENTS_MAX, SegmentEntry, SpanEntry, Trial, VERSION,

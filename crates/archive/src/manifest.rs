@@ -4,11 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::{Digest, OBJECT_BYTES_MAX, Signature};
 use crate::error::ArchiveError;
+use crate::links::Descent;
 use crate::name::{Kind, ObjectName};
 use crate::span::{SPAN_SEGMENTS, span_groups};
 
 /// Version of the manifest that this release reads and writes.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 /// Name of the manifest, below the prefix of the archive.
 pub const MANIFEST_NAME: &str = "manifest.json";
 /// Most bytes of a manifest.
@@ -39,8 +40,10 @@ pub struct Manifest {
     pub version: u64,
     /// Number of changes that led here; the first manifest has 1.
     pub sequence: u64,
-    /// SHA-256 of the manifest before this one.
+    /// Chain of the links up to the manifest before this one, see [`Links::chain`](crate::Links::chain).
     pub before: Option<Digest>,
+    /// Those links.
+    pub descent: Descent,
     /// Chain id.
     pub chain_id: u64,
     /// Hash of the genesis block.
@@ -153,6 +156,7 @@ impl Manifest {
             version: VERSION,
             sequence: 0,
             before: None,
+            descent: Descent::default(),
             chain_id,
             genesis,
             range,
@@ -268,6 +272,7 @@ impl Manifest {
         if self.segments.len() > SEGMENTS_MAX {
             return wrong(format!("over {SEGMENTS_MAX} segments"));
         }
+        self.check_descent()?;
         self.check_segments()?;
         self.check_spans()?;
         self.check_deletion()
@@ -328,6 +333,7 @@ impl Manifest {
     }
 }
 
+mod descent;
 mod objects;
 #[cfg(test)]
 mod tests;

@@ -19,6 +19,8 @@ pub enum Kind {
     Filter,
     /// The terms of logs in a span.
     Terms,
+    /// The SHA-256 of manifests that were replaced.
+    Links,
 }
 
 impl Kind {
@@ -30,6 +32,7 @@ impl Kind {
             Self::Pages => "pages",
             Self::Filter => "filter",
             Self::Terms => "terms",
+            Self::Links => "links",
         }
     }
 }
@@ -41,7 +44,7 @@ pub struct ObjectName {
     pub chain_id: u64,
     /// Kind of the object.
     pub kind: Kind,
-    /// First height.
+    /// First height; of links the first sequence.
     pub first: u64,
     /// Digest of the content, see [`crate::object_digest`].
     pub digest: Digest,
@@ -75,6 +78,7 @@ fn parse(text: &str) -> Option<ObjectName> {
         "pages" => Kind::Pages,
         "filter" => Kind::Filter,
         "terms" => Kind::Terms,
+        "links" => Kind::Links,
         _ => return None,
     };
     let (first, digest) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -101,9 +105,11 @@ mod tests {
     proptest! {
         #[test]
         fn every_name_comes_back(
-            chain_id: u64, first: u64, digest: [u8; 32], kind in 0_usize..5,
+            chain_id: u64, first: u64, digest: [u8; 32], kind in 0_usize..6,
         ) {
-            let kind = [Kind::Segment, Kind::Span, Kind::Pages, Kind::Filter, Kind::Terms][kind];
+            let kinds =
+                [Kind::Segment, Kind::Span, Kind::Pages, Kind::Filter, Kind::Terms, Kind::Links];
+            let kind = kinds[kind];
             let name = ObjectName { chain_id, kind, first, digest: Digest(digest) };
             prop_assert_eq!(name.to_string().parse(), Ok(name));
         }

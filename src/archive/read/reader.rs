@@ -31,8 +31,10 @@ use crate::fetch::Evidence;
 use crate::rpc::methods::{Below, Lending, Lent, LogsAt, Want};
 use crate::shared::{ClientAddress, Serving};
 
+mod descent;
 mod proving;
 
+use descent::Descendants;
 use proving::Demand;
 
 /// Time that one request waits for the archive.
@@ -67,6 +69,7 @@ pub(crate) struct ArchiveReader {
     proofs: Arc<Proofs>,
     proof: NeighborProof,
     demand: Demand,
+    descendants: Mutex<Descendants>,
     known: ArcSwapOption<Known>,
 }
 
@@ -105,6 +108,7 @@ impl ArchiveReader {
             proofs: Arc::new(proofs),
             proof,
             demand: Demand::default(),
+            descendants: Mutex::default(),
             known: ArcSwapOption::empty(),
         }))
     }
@@ -223,7 +227,10 @@ impl ArchiveReader {
     ) -> Result<Answered, String> {
         let all = || manifest.heights().map(|(first, last)| first..=last);
         match self.trust {
-            ArchiveTrust::Manifest(trusted) => Ok((all().filter(|_| trusted == digest.0), None)),
+            ArchiveTrust::Manifest(trusted) => {
+                let is_taken = self.takes_descendant(manifest, digest, Digest(trusted)).await?;
+                Ok((all().filter(|_| is_taken), None))
+            }
             ArchiveTrust::Key(key) => {
                 let (reader, signed) = (Arc::clone(self), Arc::clone(manifest));
                 // A manifest of the whole chain has 30 MB, and its sequence goes to the disk.

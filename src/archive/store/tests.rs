@@ -132,8 +132,8 @@ fn wrong_urls_are_refused_with_a_reason() {
 #[test]
 fn manifest_of_a_newer_release_is_named() {
     let dir = tempfile::tempdir().expect("a directory can be made");
-    fs::write(dir.path().join(MANIFEST_NAME), r#"{"version":3}"#).expect("it can be written");
+    fs::write(dir.path().join(MANIFEST_NAME), r#"{"version":4}"#).expect("it can be written");
     let [_, archive] = archives(dir.path());
     let read = runtime().block_on(archive.manifest());
-    assert!(matches!(read, Err(Failed::Form(ArchiveError::Version { version: 3, .. }))));
+    assert!(matches!(read, Err(Failed::Form(ArchiveError::Version { version: 4, .. }))));
 }

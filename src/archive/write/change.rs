@@ -112,6 +112,10 @@ impl<'a> Writer<'a> {
             None if next.signature.is_some() => return Err(Failed::Unsigned),
             None => {}
         }
+        // Before the manifest that names them. Another writer that comes first puts the same.
+        if let Some((name, links)) = before.and_then(|before| before.manifest.full_links()) {
+            put_unless_deleted(self.archive, &next, &name, links).await?;
+        }
         let replaced = match &self.trial {
             Some(trial) if !trial.holds => self.archive.replace_alone(before, &next).await?,
             _ => self.archive.replace(before, &next).await?,

@@ -74,8 +74,10 @@ pub(crate) async fn gc(
     let begun = writer.change(async |held| {
         let held = held.ok_or(Failed::NoManifest)?;
         done.sequence = held.manifest.sequence;
-        // By the manifest that is replaced: others may have pushed since the listing.
-        let unnamed = unnamed_objects(&listed, &held.manifest, youngest, &mut done);
+        // Behind the manifest that is replaced: others may have pushed since the listing. It may name links that a writer
+        // put which was cut off.
+        let mut next = held.manifest.following(held.digest);
+        let unnamed = unnamed_objects(&listed, &next, youngest, &mut done);
         if how.is_dry || unnamed.is_empty() {
             return Ok(None);
         }
@@ -83,7 +85,6 @@ pub(crate) async fn gc(
         if held.manifest.deletion.as_ref().is_some_and(|other| !other.objects.is_empty()) {
             return Err(Failed::OtherDeletion);
         }
-        let mut next = held.manifest.following(held.digest);
         let objects: Vec<String> = unnamed.iter().map(|listed| listed.name.to_string()).collect();
         next.deletion = Some(Deletion { since: next.sequence, objects });
         Ok(Some(next))

@@ -326,11 +326,10 @@ async fn joined(
     if before.chain() != empty.chain() {
         return Err(Failed::OtherChain(PathBuf::from("what is pushed")));
     }
-    let mut next = before.clone();
-    // The sequence and the digest of the manifest before make a chain: an earlier one that is put
-    // back is noticed.
-    next.sequence = before.sequence.saturating_add(1);
-    next.before = held.map(|held| held.digest);
+    let mut next = match held {
+        Some(held) => before.following(held.digest),
+        None => Manifest { sequence: 1, ..before.clone() },
+    };
     for segment in &group.segments {
         match before.segment_of(segment.first) {
             None => next.segments.push(*segment),

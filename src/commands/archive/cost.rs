@@ -37,7 +37,7 @@ pub(crate) struct ReadCost {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Cost {
     /// Objects and bytes of each kind.
-    pub(crate) kinds: [(&'static str, Amount); 5],
+    pub(crate) kinds: [(&'static str, Amount); 6],
     /// All objects and bytes.
     pub(crate) all: Amount,
     /// Dollars a month.
@@ -60,6 +60,7 @@ pub(crate) fn cost(manifest: &Manifest, prices: &Prices) -> Cost {
         ("pages", amount(Kind::Pages)),
         ("filter", amount(Kind::Filter)),
         ("terms", amount(Kind::Terms)),
+        ("links", amount(Kind::Links)),
     ];
     let all = kinds.iter().fold(Amount::default(), |sum, (_, of)| sum.with(of.objects, of.bytes));
     let [(_, segments), ..] = kinds;

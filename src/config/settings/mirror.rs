@@ -61,10 +61,9 @@ pub(super) const ARCHIVE: Group = Group {
         Setting::new(
             "archive-trust",
             text::<ArchiveTrust>("WORD"),
-            "Archived heights below the served range that neve answers. `prove`: those that this neve has \
-             proven, one segment more each time that a client asks for a height below them; \
-             ed25519:KEY: all of a manifest that the key signed; sha256:DIGEST: all of the manifest with \
-             the digest.",
+            "Archived heights below the served range that neve answers. `prove`: those proven here, one segment \
+             more for each request below them; ed25519:KEY: all of a manifest that the key signed; \
+             sha256:DIGEST: all of the manifest with the digest, or of one that descends from it.",
         )
         .or("prove"),
         Setting::new(

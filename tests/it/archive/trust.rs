@@ -92,6 +92,49 @@ fn manifest_is_taken_from_the_holder_of_the_key_and_never_an_earlier_one() {
     neve.stop_in_time();
 }
 
+/// Without descent a replica would answer nothing after its next start.
+#[test]
+fn manifest_is_taken_that_descends_from_the_trusted_one_and_no_other() {
+    let bucket = Bucket::new(Helicon::Never);
+    let (dir, trust, place) = (fresh_dir(), bucket.trust(), bucket.place());
+    let manifest = bucket.dir.path().join("manifest.json");
+    let first = fs::read(&manifest).expect("it is there");
+    bucket.node.advance(60);
+    bucket.source.wait_for_head(170);
+    wait_for_packed(&bucket.source, 160);
+    pushed(bucket.source_dir.path(), &[&place]);
+    let collected = run(&["archive", "gc", "--older-than", "0s", &place]);
+    assert_eq!(collected.status.code(), Some(0));
+    assert_eq!(verified(&[&place]).1["sequence"], 4);
+    let anchor = format!("159:{:#x}", bucket.node.block(159).expect("it is there").hash());
+    let replica = || {
+        let from = ["--archive", &place, "--archive-anchor", &anchor, "--archive-trust", &trust];
+        let more = ["--segment-blocks", "32"];
+        let neve = Neve::start(dir.path(), &[&from[..], &more, &TAIL].concat());
+        neve.wait_for_head(159);
+        neve
+    };
+    let neve = replica();
+    waits_for_answers(&neve, 0, 159);
+    serves(&neve, &bucket.node, 0..=159);
+    neve.stop_in_time();
+    fs::write(&manifest, &first).expect("it is ours");
+    let neve = replica();
+    neve.wait_for_log("archive manifest refused");
+    assert_eq!(status(&neve, 3), 421, "an earlier manifest, though it is the trusted one");
+    neve.stop_in_time();
+    fs::remove_file(&manifest).expect("it is ours");
+    pushed(bucket.source_dir.path(), &[&place]);
+    let neve = replica();
+    neve.wait_for_log("archive manifest refused");
+    assert_eq!(status(&neve, 3), 421, "an archive that was begun anew");
+    neve.wait("the reason", |health| {
+        let error = health["archive"]["segments"]["error"].as_str().unwrap_or_default();
+        error.contains(&format!("does not descend from {trust}")).then_some(())
+    });
+    neve.stop_in_time();
+}
+
 /// `gc` would delete what the second push added, and the next push would go on without it.
 #[test]
 fn earlier_manifest_is_refused_by_writers_that_remember_the_newest_one() {

@@ -3,17 +3,20 @@
 use std::collections::HashSet;
 
 use super::{DELETED_MAX, Deletion, Manifest, SpanEntry, WHAT};
-use crate::digest::{Digest, PAGE_BYTES};
+use crate::digest::PAGE_BYTES;
 use crate::error::ArchiveError;
+use crate::links::LINKS_BYTES;
 use crate::name::ObjectName;
 use crate::page_lists::bytes_of;
 
 impl Manifest {
-    /// Returns the names of all objects with their lengths: segments, then the objects of each span.
+    /// Returns the names of all objects with their lengths: segments, then the objects of each span, then those
+    /// with links.
     pub fn objects(&self) -> impl Iterator<Item = (ObjectName, u64)> + '_ {
         let segments = self.segments.iter();
         let segments = segments.map(|segment| (self.segment_name(segment), segment.bytes));
-        segments.chain(self.spans.iter().flat_map(|span| self.span_objects(span)))
+        let spans = self.spans.iter().flat_map(|span| self.span_objects(span));
+        segments.chain(spans).chain(self.link_objects().map(|name| (name, LINKS_BYTES)))
     }
 
     /// Returns the names of the objects of a span with their lengths: span, page lists, filter, and terms if
@@ -39,13 +42,6 @@ impl Manifest {
         let segments = self.segments.iter().skip(from).take(span.segments as usize);
         let segments = segments.map(|segment| pages(segment.bytes));
         bytes_of(segments, pages(span.bytes), span.terms.map(|terms| pages(terms.bytes))) as u64
-    }
-
-    /// Returns a copy that follows the manifest with a digest: its sequence is the next one.
-    #[must_use]
-    pub fn following(&self, digest: Digest) -> Self {
-        let sequence = self.sequence.saturating_add(1);
-        Self { sequence, before: Some(digest), ..self.clone() }
     }
 
     /// Returns the sequence of the manifest that began the last deletion; 0 before the first.

@@ -1,6 +1,9 @@
+use std::collections::HashMap;
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::links::{LINK_OBJECTS_MAX, Links};
 
 fn manifest() -> Manifest {
     let segment = |n: u8| SegmentEntry {
@@ -56,7 +59,7 @@ fn deletion_and_trial_come_back() {
     assert_eq!([1, 2, 3].map(|byte| manifest.deletes(&name(byte))), [true, true, false]);
     assert_eq!(manifest.objects().count(), 4 + 2 * 3);
     let next = manifest.following(Digest([9; 32]));
-    assert_eq!((next.sequence, next.before), (2, Some(Digest([9; 32]))));
+    assert_eq!((next.sequence, next.before), (2, next.newest_links().chain()));
 }
 
 #[test]
@@ -103,9 +106,11 @@ fn objects_have_the_terms_of_spans() {
 #[test]
 fn manifests_that_no_writer_makes_are_refused() {
     type Change = fn(&mut Manifest);
-    let changes: [(&str, Change); 20] = [
+    let changes: [(&str, Change); 22] = [
         ("sequence", |m| m.sequence = 0),
         ("before", |m| m.sequence = 2),
+        ("link of none", |m| m.descent.links.push(Digest([1; 32]))),
+        ("links of none", |m| m.descent.objects.push(Digest([1; 32]))),
         ("range of 0", |m| m.range = 0),
         ("range of 3", |m| m.range = 3),
         ("range over 1,024", |m| m.range = 2048),
@@ -144,12 +149,69 @@ fn manifests_that_no_writer_makes_are_refused() {
 
 #[test]
 fn other_version_is_refused_by_name() {
-    for version in [1, 3] {
+    for version in [2, 4] {
         let other = format!("{{\"version\":{version},\"something\":\"new\"}}");
         let refused = ArchiveError::Version { what: "manifest", version, read: VERSION };
         assert_eq!(Manifest::read(other.as_bytes()), Err(refused));
     }
     assert!(Manifest::read(b"{}").is_err());
+}
+
+/// Links of so many manifests after the first one, whose SHA-256 are their sequences. Objects come with their names.
+fn followed(count: u64) -> (Manifest, HashMap<ObjectName, Links>) {
+    let (mut newest, mut objects) = (manifest(), HashMap::new());
+    for _ in 0..count {
+        let full = newest.full_links();
+        objects.extend(full.map(|(name, bytes)| (name, Links::read(&bytes).expect("its form"))));
+        newest = newest.following(Digest::of(&newest.sequence.to_le_bytes()));
+    }
+    (newest, objects)
+}
+
+/// After 1,025 changes the first object is named, after 2,049 the second one.
+#[test]
+fn links_lead_from_each_manifest_to_the_first_one() {
+    for (count, held, named) in
+        [(0, 0, 0), (1, 1, 0), (1024, 1024, 0), (1025, 1, 1), (2500, 452, 2)]
+    {
+        let (newest, objects) = followed(count);
+        let bytes = newest.to_bytes().expect("it is one");
+        assert_eq!(Manifest::read(&bytes), Ok(newest.clone()));
+        assert_eq!((newest.descent.links.len(), newest.descent.objects.len()), (held, named));
+        let mut links = newest.newest_links();
+        assert_eq!(links.chain(), newest.before);
+        let mut sequences: Vec<_> = (links.first..newest.sequence).rev().collect();
+        for name in newest.link_objects() {
+            let below = objects[&name].clone();
+            assert_eq!((below.first, below.chain()), (name.first, links.after));
+            sequences.extend((below.first..links.first).rev());
+            links = below;
+        }
+        assert_eq!(links.after, None);
+        assert_eq!(sequences, (1..=count).rev().collect::<Vec<_>>());
+        // `gc` deletes all objects that this list leaves out.
+        let kept = newest.objects().filter(|(name, _)| name.kind == Kind::Links);
+        let kept: Vec<_> = kept.collect();
+        assert_eq!(kept.len(), named);
+        assert!(kept.iter().all(|(name, bytes)| objects[name].to_bytes().len() as u64 == *bytes));
+    }
+}
+
+#[test]
+fn oldest_links_go_beyond_the_most_objects() {
+    let (full, _) = followed(1024);
+    let (sequence, mut descent) = (LINK_OBJECTS_MAX as u64 * 1024 + 1025, full.descent.clone());
+    descent.objects = vec![Digest([1; 32]); LINK_OBJECTS_MAX];
+    descent.objects[0] = Digest([2; 32]);
+    let full = Manifest { sequence, descent, ..full };
+    let next = full.following(Digest([3; 32]));
+    let object = full.full_links().expect("it is full").0;
+    assert_eq!(next.descent.objects.len(), LINK_OBJECTS_MAX);
+    assert_eq!(next.descent.objects.first(), Some(&Digest([1; 32])));
+    assert_eq!(next.link_objects().next(), Some(object));
+    let oldest = next.link_objects().last().map(|name| name.first);
+    assert_eq!(oldest, Some(1025), "not 1");
+    assert!(next.to_bytes().is_ok_and(|bytes| bytes.len() < 80_000));
 }
 
 proptest! {

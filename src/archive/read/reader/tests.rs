@@ -9,7 +9,7 @@ use std::thread;
 
 use futures_util::FutureExt;
 use futures_util::future::join;
-use neve_archive::Chain;
+use neve_archive::{Chain, IndexEntry, SegmentEntry};
 use neve_store::Options;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
@@ -109,6 +109,56 @@ fn sequence_of_a_manifest_is_noted_on_a_thread_that_may_wait() {
     let _ = done.send(()); // the guard may be late
     assert!(guard.join().expect("no panic").is_none(), "it waited for the disk");
     opened.expect("it is ours");
+}
+
+/// A manifest of one segment, which no object has.
+fn manifest(bytes: u64) -> Manifest {
+    let digest = Digest([1; 32]);
+    let index = IndexEntry { bytes: 1, digest };
+    let segment = SegmentEntry { first: 0, bytes, digest, last: digest, parent: digest };
+    let (pages, filter) = (index, index);
+    let span = SpanEntry { first: 0, segments: 1, bytes: 1, digest, pages, filter, terms: None };
+    let chain = Chain { chain_id: 7, genesis: Digest([7; 32]), range: 32 };
+    let (segments, spans) = (vec![segment], vec![span]);
+    Manifest { sequence: 1, segments, spans, ..Manifest::empty(chain) }
+}
+
+fn digest_of(manifest: &Manifest) -> Digest {
+    Digest::of(&manifest.to_bytes().expect("it has a form"))
+}
+
+#[test]
+fn descendant_of_the_trusted_manifest_is_taken_and_never_an_earlier_one() {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let next = |manifest: &Manifest| manifest.following(digest_of(manifest));
+    let mut line = vec![manifest(1)];
+    let mut fork = vec![manifest(2)];
+    for at in 0..5 {
+        line.push(next(&line[at]));
+        fork.push(next(&fork[at]));
+    }
+    let trusted = digest_of(&line[0]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let take = |reader: &Arc<ArchiveReader>, manifest: &Manifest| {
+        let (digest, manifest) = (digest_of(manifest), Arc::new(manifest.clone()));
+        runtime.block_on(reader.takes_descendant(&manifest, digest, trusted))
+    };
+    let trust = [format!("--archive-trust=sha256:{trusted}")];
+    for (manifests, refused) in [(&line[0..4], 2), (&line[4..5], 3)] {
+        let (reader, _thread) = reader(dir.path(), &trust);
+        for manifest in manifests {
+            assert_eq!(take(&reader, manifest), Ok(true), "{}", manifest.sequence);
+        }
+        assert_eq!(take(&reader, &line[refused]), Ok(false), "an earlier one");
+        let why = take(&reader, &fork[5]).expect_err("it has another beginning");
+        let expected = format!("does not descend from sha256:{trusted} of --archive-trust");
+        assert!(why.contains(&expected), "{why}");
+        let mut lost = line[5].clone();
+        lost.descent.links[4] = Digest([9; 32]);
+        let why = take(&reader, &lost).expect_err("a link that was changed");
+        assert!(why.contains("manifest 6: its links do not lead"), "{why}");
+    }
 }
 
 /// Each look-up waits for a turn, and the runtime has 128 threads for all clients.

@@ -1,6 +1,7 @@
 //! Writers against a store that fails, cuts off, forgets and loses answers.
 
 mod deletion;
+mod descent;
 mod fault_store;
 mod flips;
 mod packed_dir;
