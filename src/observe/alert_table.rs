@@ -346,6 +346,16 @@ pub(super) const ALERTS: &[Alert] = alerts! {
             "`files`: requests need too many segments at once. Lower `--batch-items-max`, or raise `LimitNOFILE=` up to 16384.",
         ]
         fires [("neve_archive_refused_reads_total{job=\"neve\", instance=\"a\", reason=\"share\"}", "0+6x60")]
+    Ticket "NeveArchiveUnproven" for "0m"
+        if "increase(neve_archive_proven_segments_total{outcome=\"rejected\"}[10m]) > 0":
+        "A segment of the archive is not proven, so its heights and all below it are misses."
+        [
+            "The log line `archived segment not proven` has the reason. neve tries again after five minutes, if a client asks.",
+            "`over --archive-proof-bytes-max`: raise it if the memory allows, and restart neve.",
+            "Else the archive has other blocks or receipts than the chain: `neve archive verify --prove` names them.",
+            "Until then a full node answers these heights. Find out who can write to the bucket.",
+        ]
+        fires [("neve_archive_proven_segments_total{job=\"neve\", instance=\"a\", outcome=\"rejected\"}", "0x49 1x10")]
     Ticket "NeveArchiveFalsePages" for "0m"
         if "increase(neve_archive_refused_pages_total[10m]) > 0":
         "The object store gave bytes that differ from their digests. Clients did not see them."

@@ -132,6 +132,7 @@ fn quiet() -> String {
         ("neve_archive_read_duration_seconds_bucket{le=\"1\"}", "0+60x60"),
         ("neve_archive_read_duration_seconds_bucket{le=\"+Inf\"}", "0+60x60"),
         ("neve_archive_refused_reads_total", "7x60"),
+        ("neve_archive_proven_segments_total{outcome=\"rejected\"}", "3x60"),
         ("neve_archive_refused_pages_total", "3x60"),
         ("neve_rpc_calls_total{outcome=\"hit\"}", "0+50x60"),
         ("neve_rpc_calls_total{outcome=\"miss\"}", "0+50x60"),

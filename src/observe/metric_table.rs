@@ -205,7 +205,8 @@ pub(crate) const METRICS: &[Metric] = metrics! {
     Counter Bytes "neve_archive_received_segment_bytes_total" []
         "Bytes of segments received from the archive"
     Counter Count "neve_archive_proven_segments_total" ["outcome": "proven rejected failed"]
-        "Segments below the served range that were to be proven for clients; failed: they could not be read"
+        "Segments below the served range that were to be proven for clients; rejected: also those over \
+         --archive-proof-bytes-max; failed: they could not be read"
     Counter Count "neve_archive_reads_total" ["kind": "segment span pages filter terms manifest"]
         "Reads from the archive for requests; manifest: probes of a store that failed"
     Counter Bytes "neve_archive_read_bytes_total" []

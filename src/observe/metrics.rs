@@ -81,6 +81,7 @@ fn begin() {
         counter!("neve_mirror_received_segments_total", "outcome" => outcome).increment(0);
         counter!("neve_archive_received_segments_total", "outcome" => outcome).increment(0);
     }
+    counter!("neve_archive_proven_segments_total", "outcome" => "rejected").increment(0);
 }
 
 /// Publishes what clients make neve hold.

@@ -88,6 +88,8 @@ pub(super) struct Borrowed {
     pub(super) without: Vec<WithoutLogs>,
     /// A call for logs that needs too many reads.
     pub(super) beyond: Option<LogsBeyond>,
+    /// Height of a hash that is not answered.
+    pub(super) unproven: Option<u64>,
 }
 
 /// Lists of keys, of which a log must have one each. Work on other threads shares them.

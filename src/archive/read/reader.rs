@@ -144,7 +144,7 @@ impl ArchiveReader {
     /// Brings filters one after the other, the newest first.
     async fn keep_filters(&self) {
         loop {
-            let (known, end) = (self.known.load_full(), self.end());
+            let (known, end) = (self.asked(), self.end());
             let brought = match (known, end) {
                 (Some(known), Some(end)) => {
                     let manifest = &known.manifest;
@@ -262,11 +262,19 @@ impl ArchiveReader {
         self.serving.reader.range().map(|range| *range.start())
     }
 
+    /// Manifest that requests are about. Nothing of it is answered if no segment is proven yet.
+    fn asked(&self) -> Option<Arc<Known>> {
+        self.known.load_full().or_else(|| self.demand.unanswered())
+    }
+
     async fn borrow(&self, wants: Vec<Want>, address: ClientAddress) -> Lent {
-        let (Some(known), Some(end)) = (self.known.load_full(), self.end()) else {
+        let (Some(known), Some(end)) = (self.asked(), self.end()) else {
             return Lent { try_again: true, ..Lent::default() };
         };
-        self.borrow_from(&known, end, wants, address).await
+        let ask = |awaits, want| self.demand.ask(want, Some(&known)) || awaits;
+        let awaits_proof = wants.iter().fold(false, ask);
+        let lent = self.borrow_from(&known, end, wants, address).await;
+        Lent { try_again: lent.try_again || awaits_proof, ..lent }
     }
 
     async fn borrow_from(
@@ -313,7 +321,10 @@ impl ArchiveReader {
             Want::Logs(LogsAt::Block(hash), keys) => (hash, Keys::from(keys)),
         };
         let Some(span) = newest_span(&hash) else { return Ok(Borrowed::default()) };
-        self.files.hash(known, end, (hash, span), &keys, budget).await
+        let mut found = self.files.hash(known, end, (hash, span), &keys, budget).await?;
+        let asks = |height: &u64| self.demand.ask(&Want::Height(*height), Some(known));
+        found.unproven = found.unproven.filter(asks);
+        Ok(found)
     }
 
     async fn heights(
@@ -348,6 +359,7 @@ fn lent(
                 lent.places.extend(borrowed.places);
                 lent.without.extend(borrowed.without);
                 lent.beyond.extend(borrowed.beyond);
+                lent.try_again |= borrowed.unproven.is_some();
             }
             // What was read is here at the next attempt, which needs less then.
             Err(ObjectNotRead::TooMany) => lent.try_again |= budget.has_taken(),
@@ -373,9 +385,11 @@ impl Below for ArchiveReader {
         if matches!(want, Want::Hash(_)) && self.files.filters.are_many() {
             return true;
         }
-        let known = self.known.load();
-        self.demand.ask(want, known.as_deref()); // for a later request
-        self.may_have(want)
+        // Those who lend ask for a proof, too: a hash leads to a height there.
+        match want {
+            Want::Hash(hash) => self.files.filters.may_have(hash),
+            _ => self.may_have(want) || self.demand.may_ask(want, self.known.load().as_deref()),
+        }
     }
 
     fn lend(self: Arc<Self>, wants: Vec<Want>, address: ClientAddress) -> Lending {

@@ -14,8 +14,6 @@ use crate::config::Anchor;
 
 /// Memory for receipts that wait for their settling header.
 const WINDOW_BYTES_MAX: usize = 64 << 20;
-/// Memory for those of a segment that is proven by its neighbors.
-const NEIGHBOR_WINDOW_BYTES_MAX: usize = 24 << 20;
 /// Heights of a neighbor that may settle receipts of a segment, or be settled with them: blocks of minutes, where the
 /// node settles within seconds (ACP-194).
 const NEIGHBOR_HEIGHTS_MAX: u64 = 256;
@@ -182,12 +180,21 @@ impl Proving {
 }
 
 /// Proof of segments by their neighbors.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct NeighborProof {
+    /// Bytes of a segment, which is in memory with both neighbors, and of receipts that wait for their settling header.
+    pub(crate) bytes_max: u64,
     /// True to recover senders from signatures.
     pub(crate) senders: bool,
     /// Keys that blocks may have besides those of known releases.
     pub(crate) admitted: AdmittedKeys,
+}
+
+#[cfg(test)]
+impl Default for NeighborProof {
+    fn default() -> Self {
+        Self { bytes_max: 24 << 20, senders: false, admitted: AdmittedKeys::default() }
+    }
 }
 
 impl NeighborProof {
@@ -241,9 +248,9 @@ impl NeighborProof {
     }
 
     fn begin(self) -> Proving {
-        let Self { senders, admitted } = self;
+        let Self { bytes_max, senders, admitted } = self;
         let checks = Checks { chain_id: 0, senders, admitted };
-        let window_bytes_max = NEIGHBOR_WINDOW_BYTES_MAX;
+        let window_bytes_max = bytes_max as usize;
         let window = Settlement::new(window_bytes_max);
         Proving { checks, window_bytes_max, window, ..Proving::new(None) }
     }

@@ -119,7 +119,8 @@ impl Parts {
         let (store, evidence) = (place.path().to_owned(), self.evidence.clone());
         let at = PagePlace { store, evidence, files_max: process::page_files_max() };
         let senders = config.fetch.recover_senders == Senders::Always;
-        let proof = NeighborProof { senders, admitted: config.fetch.admitted };
+        let (bytes_max, admitted) = (archive.proof_bytes_max, config.fetch.admitted);
+        let proof = NeighborProof { bytes_max, senders, admitted };
         let reader = ArchiveReader::new(source, &self.serving, archive, at, proof, runtime);
         let named = || config.values.named("archive");
         reader.map(Some).map_err(|why| StartError::Setting(named(), why.to_string()))

@@ -67,6 +67,13 @@ pub(super) const ARCHIVE: Group = Group {
         )
         .or("prove"),
         Setting::new(
+            "archive-proof-bytes-max",
+            bytes("64KiB", "256MiB"),
+            "Bytes of an archived segment that neve proves for clients with --archive-trust prove; a proof \
+             takes up to four times as much memory. Beyond it: its heights and all below them are misses.",
+        )
+        .or("24MiB"),
+        Setting::new(
             "archive-cache-bytes",
             bytes("4MiB", "1024TiB"),
             "Disk for pages of the archive. Beyond it: neve removes the least recently used.",
@@ -137,6 +144,8 @@ pub struct ArchiveConfig {
     pub anchor: Option<Anchor>,
     /// Trust in what is read page by page.
     pub trust: ArchiveTrust,
+    /// Bytes of a segment that is proven for clients.
+    pub proof_bytes_max: u64,
     /// Disk for pages.
     pub cache_bytes: u64,
     /// Memory for filters of hashes.
@@ -210,6 +219,7 @@ impl ArchiveConfig {
         let endpoint = values.get("archive-endpoint")?;
         let (anchor, trust) = (values.get("archive-anchor")?, values.get("archive-trust")?);
         let trust = trust.unwrap_or_default();
+        let proof_bytes_max = values.bytes("archive-proof-bytes-max")? as u64;
         let cache_bytes = values.bytes("archive-cache-bytes")? as u64;
         let filter_bytes_max = values.bytes("archive-filter-bytes-max")? as u64;
         let push = PushConfig::of(values)?;
@@ -221,6 +231,7 @@ impl ArchiveConfig {
             endpoint,
             anchor,
             trust,
+            proof_bytes_max,
             cache_bytes,
             filter_bytes_max,
             reads_per_second,

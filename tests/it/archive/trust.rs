@@ -11,6 +11,7 @@ use rcgen::{KeyPair, PKCS_ED25519};
 use super::bucket::{Bucket, LAST, trust_in};
 use crate::store::archive::{objects, outcome, pushed, verified};
 use crate::store::packed::wait_for_packed;
+use crate::support::client::Response;
 use crate::support::neve::{Neve, fresh_dir, run};
 use crate::support::served::serves;
 
@@ -23,9 +24,12 @@ fn key(dir: &Path) -> (String, String) {
     (path.display().to_string(), format!("ed25519:{public}"))
 }
 
+fn block(neve: &Neve, height: u64) -> Response {
+    neve.client().call("eth_getBlockByNumber", &format!("[\"{height:#x}\",true]"))
+}
+
 fn status(neve: &Neve, height: u64) -> u16 {
-    let params = format!("[\"{height:#x}\",true]");
-    neve.client().call("eth_getBlockByNumber", &params).status
+    block(neve, height).status
 }
 
 fn waits_for_answers(neve: &Neve, first: u64, last: u64) {
@@ -229,27 +233,17 @@ fn segment_that_was_proven_is_answered_after_its_eviction() {
 fn segment_below_the_proven_ones_is_proven_once_a_client_asks_for_it() {
     for helicon in [Helicon::Never, Helicon::FromGenesis] {
         let bucket = Bucket::new(helicon);
-        let (dir, url, place) = (fresh_dir(), bucket.node.base_url(), bucket.place());
-        let start = || {
-            let from = ["--archive", &place, "--upstream", &url, "--segment-blocks", "32"];
-            let tail = ["--backfill-to", "64", "--unpacked-bytes", "0"];
-            Neve::start(dir.path(), &[&from[..], &tail].concat())
-        };
+        let dir = fresh_dir();
+        let start = || proving(&bucket, dir.path(), &[]);
         let neve = start();
         neve.wait_for_head(110);
         bucket.node.advance(20); // headers that settle those before
-        neve.wait("proof of the tail's first segment", |_| {
-            let proofs = fs::read_to_string(dir.path().join("store/archive-proofs"));
-            proofs.unwrap_or_default().contains("segment 64 ").then_some(())
-        });
-        let counts = |neve: &Neve| {
-            let count = |outcome| {
-                let name = format!("neve_archive_proven_segments_total{{outcome=\"{outcome}\"}}");
-                if neve.metric(&name).is_some() { neve.count(&name) } else { 0 }
-            };
-            ["proven", "rejected", "failed"].map(count)
-        };
-        assert_eq!((status(&neve, 40), status(&neve, 5)), (421, 421), "nobody has proven them");
+        waits_for_proof_of_the_tail(&neve, dir.path());
+        for height in [40, 5] {
+            let missed = block(&neve, height);
+            let again = (missed.status, missed.header("retry-after"));
+            assert_eq!(again, (421, Some("1")), "nobody has proven it, and its proof is under way");
+        }
         neve.wait("a proof", |_| (status(&neve, 40) == 200).then_some(()));
         neve.wait("another proof", |_| (status(&neve, 5) == 200).then_some(()));
         waits_for_answers(&neve, 0, 63);
@@ -292,6 +286,85 @@ fn heights_that_lead_to_an_anchor_far_below_the_tail_are_answered_beside_those_o
     neve.wait("a proof of the gap", |_| (status(&neve, 100) == 200).then_some(()));
     waits_for_answers(&neve, 32, 159);
     serves(&neve, &bucket.node, 32..=170);
+    neve.stop_in_time();
+}
+
+/// A replica with a node whose tail is the newest range.
+fn proving(bucket: &Bucket, dir: &Path, more: &[&str]) -> Neve {
+    let (url, place) = (bucket.node.base_url(), bucket.place());
+    let from = ["--archive", &place, "--upstream", &url, "--segment-blocks", "32"];
+    let tail = ["--backfill-to", "64", "--unpacked-bytes", "0"];
+    Neve::start(dir, &[&from[..], &tail, more].concat())
+}
+
+fn waits_for_proof_of_the_tail(neve: &Neve, dir: &Path) {
+    neve.wait("proof of the tail's first segment", |_| {
+        let proofs = fs::read_to_string(dir.join("store/archive-proofs"));
+        proofs.unwrap_or_default().contains("segment 64 ").then_some(())
+    });
+}
+
+/// Segments that were proven for clients, rejected and not read.
+fn counts(neve: &Neve) -> [u64; 3] {
+    ["proven", "rejected", "failed"].map(|outcome| {
+        neve.count(&format!("neve_archive_proven_segments_total{{outcome=\"{outcome}\"}}"))
+    })
+}
+
+/// A filter and a span say at which height it is: nobody has vouched for them.
+#[test]
+fn hash_in_an_archived_segment_asks_for_its_proof() {
+    let bucket = Bucket::new(Helicon::Never);
+    let dir = fresh_dir();
+    let neve = proving(&bucket, dir.path(), &[]);
+    neve.wait_for_head(110);
+    waits_for_proof_of_the_tail(&neve, dir.path());
+    for (proven, height) in [(1, 40), (2, 5)] {
+        let block = bucket.node.block(height).expect("it is there");
+        let params = format!("[\"{:#x}\"]", block.hash());
+        let mut missed = Vec::new();
+        neve.wait("a proof", |_| {
+            let answer = neve.client().call("eth_getBlockReceipts", &params);
+            if answer.status == 200 {
+                return Some(());
+            }
+            assert_eq!(answer.status, 421, "{}", answer.text());
+            missed.push(answer.header("retry-after").map(str::to_owned));
+            None
+        });
+        assert!(missed.contains(&Some("1".to_owned())), "{missed:?}");
+        assert_eq!(counts(&neve), [proven, 0, 0], "one segment for each");
+    }
+    serves(&neve, &bucket.node, 0..=LAST);
+    let unknown = format!("[\"0x{}\"]", "ab".repeat(32));
+    let missed = neve.client().call("eth_getTransactionReceipt", &unknown);
+    assert_eq!(missed.header("retry-after"), None, "no segment has it");
+    neve.stop_in_time();
+}
+
+#[test]
+fn segment_over_the_limit_of_proofs_is_a_miss_until_the_limit_is_raised() {
+    let bucket = Bucket::large();
+    let dir = fresh_dir();
+    let start = |limit| {
+        let neve = proving(&bucket, dir.path(), &["--archive-proof-bytes-max", limit]);
+        neve.wait_for_head(110);
+        waits_for_proof_of_the_tail(&neve, dir.path());
+        neve
+    };
+    let neve = start("64KiB");
+    assert_eq!(status(&neve, 40), 421);
+    neve.wait("an attempt", |_| (counts(&neve) == [0, 1, 0]).then_some(()));
+    neve.wait_for_log("over --archive-proof-bytes-max 65536");
+    neve.wait("the end of the attempt", |_| {
+        let missed = block(&neve, 40);
+        assert_eq!(missed.status, 421);
+        missed.header("retry-after").is_none().then_some(()) // the next one is minutes away
+    });
+    neve.stop_in_time();
+    let neve = start("24MiB");
+    neve.wait("a proof", |_| (status(&neve, 40) == 200).then_some(()));
+    assert_eq!(counts(&neve), [1, 0, 0]);
     neve.stop_in_time();
 }
 

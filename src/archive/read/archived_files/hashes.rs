@@ -42,7 +42,10 @@ impl ArchivedFiles {
         let mut borrowed = Borrowed::default();
         for spot in self.find(&known.manifest, span, &hash, budget).await? {
             // The store itself has the heights from `end` on.
-            if spot.height < end {
+            if spot.height >= end {
+                continue;
+            }
+            if known.has(&(spot.height..=spot.height)) {
                 let height = spot.height..=spot.height;
                 if !keys.is_empty() {
                     borrowed
@@ -52,6 +55,8 @@ impl ArchivedFiles {
                 // Its block is read also if it has no log with the keys.
                 borrowed.segments.extend(self.heights(known, height, &no_keys(), budget).await?);
                 borrowed.places.push(place(hash, spot));
+            } else {
+                borrowed.unproven = Some(spot.height);
             }
         }
         Ok(borrowed)

@@ -1,8 +1,9 @@
 //! Proof of archived segments that nobody has vouched for: the next one below those that are proven, each time that a
 //! client asks for a height there.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
@@ -21,8 +22,9 @@ use crate::archive::verify::{Fault, UNPROVEN, read_segment};
 use crate::config::{Anchor, ArchiveTrust};
 use crate::rpc::methods::{LogsAt, Want};
 
-/// Bytes of a segment that is proven. It is in memory with both neighbors.
-const SEGMENT_BYTES_MAX: u64 = 24 << 20;
+/// Heights of nothing, above all others.
+#[expect(clippy::reversed_empty_ranges, reason = "it has no heights, and all are below it")]
+const NO_HEIGHTS: RangeInclusive<u64> = u64::MAX..=u64::MAX - 1;
 /// Time after which a segment is tried again that could not be read, and one that was rejected.
 const AGAIN_UNREAD: Duration = Duration::from_secs(5);
 const AGAIN_REJECTED: Duration = Duration::from_mins(5);
@@ -34,12 +36,15 @@ pub(super) struct Demand {
     /// Lowest height that was asked for since the last proof began.
     lowest: AtomicU64,
     asked: Notify,
+    /// True if the last segment that was to be proven was rejected: another attempt soon would find no other one.
+    is_rejected: AtomicBool,
 }
 
 impl Default for Demand {
     fn default() -> Self {
         let (manifest, asked) = (ArcSwapOption::default(), Notify::default());
-        Self { manifest, lowest: AtomicU64::new(u64::MAX), asked }
+        let (lowest, is_rejected) = (AtomicU64::new(u64::MAX), AtomicBool::new(false));
+        Self { manifest, lowest, asked, is_rejected }
     }
 }
 
@@ -49,16 +54,31 @@ impl Demand {
         self.manifest.store(Some(Arc::clone(manifest)));
     }
 
+    /// Manifest without a height that is answered.
+    pub(super) fn unanswered(&self) -> Option<Arc<Known>> {
+        let manifest = self.manifest.load_full()?;
+        Some(Arc::new(Known { manifest, heights: NO_HEIGHTS, anchored: None }))
+    }
+
     /// Asks for a proof if the archive has heights that a client wants and that are not answered. However many ask
-    /// meanwhile, one more segment is proven.
-    pub(super) fn ask(&self, want: &Want, known: Option<&Known>) {
+    /// meanwhile, one more segment is proven. Returns true if another attempt may find it proven.
+    pub(super) fn ask(&self, want: &Want, known: Option<&Known>) -> bool {
+        let Some(lowest) = self.unproven(want, known) else { return false };
+        self.lowest.fetch_min(lowest, Ordering::Relaxed); // the wake-up orders it
+        self.asked.notify_one();
+        !self.is_rejected.load(Ordering::Relaxed)
+    }
+
+    /// True if [`Self::ask`] asks for a proof.
+    pub(super) fn may_ask(&self, want: &Want, known: Option<&Known>) -> bool {
+        self.unproven(want, known).is_some()
+    }
+
+    /// Lowest height that a client wants, if the archive has it and it is not answered.
+    fn unproven(&self, want: &Want, known: Option<&Known>) -> Option<u64> {
         let is_new = |at: &u64| known.is_none_or(|known| !known.has(&(*at..=*at)));
-        let Some(lowest) = lowest(want).filter(is_new) else { return };
-        let manifest = self.manifest.load();
-        if manifest.as_ref().is_some_and(|manifest| manifest.segment_of(lowest).is_some()) {
-            self.lowest.fetch_min(lowest, Ordering::Relaxed); // the wake-up orders it
-            self.asked.notify_one();
-        }
+        let lowest = lowest(want).filter(is_new)?;
+        self.manifest.load().as_ref()?.segment_of(lowest).map(|_| lowest)
     }
 }
 
@@ -73,22 +93,22 @@ fn lowest(want: &Want) -> Option<u64> {
 
 /// Reason why a segment is not proven.
 #[derive(Debug, thiserror::Error)]
-enum Unproven {
+pub(super) enum Unproven {
     #[error(transparent)]
     NotRead(#[from] ObjectNotRead),
-    #[error("{0} bytes, of which at most {SEGMENT_BYTES_MAX} are read for a proof")]
-    Large(u64),
+    #[error("segment of {bytes} bytes, over --archive-proof-bytes-max {max}")]
+    Large { bytes: u64, max: u64 },
     #[error("{}: {}", .0.0, .0.1)]
     Rejected(Fault),
 }
 
 impl Unproven {
-    fn outcome(&self) -> (&'static str, Duration) {
+    pub(super) fn outcome(&self) -> (&'static str, Duration) {
         match self {
             // It was read whole to know that.
             Self::NotRead(ObjectNotRead::Changed) => ("failed", AGAIN_REJECTED),
             Self::NotRead(_) => ("failed", AGAIN_UNREAD),
-            Self::Large(_) | Self::Rejected(_) => ("rejected", AGAIN_REJECTED),
+            Self::Large { .. } | Self::Rejected(_) => ("rejected", AGAIN_REJECTED),
         }
     }
 }
@@ -123,6 +143,7 @@ impl ArchiveReader {
                     rest
                 }
             };
+            self.demand.is_rejected.store(rest == AGAIN_REJECTED, Ordering::Relaxed);
             sleep(rest).await;
         }
     }
@@ -218,13 +239,14 @@ impl ArchiveReader {
     }
 
     /// Brings a segment whole, and opens it. Its pages stay for requests.
-    async fn opened(
+    pub(super) async fn opened(
         &self,
         manifest: &Arc<Manifest>,
         entry: SegmentEntry,
     ) -> Result<Arc<OpenedFile>, Unproven> {
-        if entry.bytes > SEGMENT_BYTES_MAX {
-            return Err(Unproven::Large(entry.bytes));
+        let (bytes, max) = (entry.bytes, self.proof.bytes_max);
+        if bytes > max {
+            return Err(Unproven::Large { bytes, max });
         }
         let name = manifest.segment_name(&entry);
         let bytes = self.files.pages.whole(name, entry.bytes, Payer::Neve).await?;

@@ -161,6 +161,22 @@ fn descendant_of_the_trusted_manifest_is_taken_and_never_an_earlier_one() {
     }
 }
 
+#[test]
+fn segment_beyond_the_bytes_of_a_proof_is_not_read() {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let (reader, thread) = reader(dir.path(), &[]);
+    let opened = |bytes| {
+        let manifest = Arc::new(manifest(bytes));
+        thread.runtime().block_on(reader.opened(&manifest, manifest.segments[0]))
+    };
+    let max = NeighborProof::default().bytes_max;
+    let absent = opened(max).err().expect("no object has it");
+    assert_eq!(absent.to_string(), "absent", "it is read");
+    let large = opened(max + 1).err().expect("it is not read");
+    let why = "segment of 25165825 bytes, over --archive-proof-bytes-max 25165824";
+    assert_eq!((large.to_string().as_str(), large.outcome().0), (why, "rejected"));
+}
+
 /// Each look-up waits for a turn, and the runtime has 128 threads for all clients.
 #[test]
 fn unknown_hashes_of_a_request_leave_threads_to_reads_of_others() {
