@@ -84,24 +84,24 @@ class Clients:
         return ["java", "-cp", f"{made}/target/lib/*", HERE / "java/Everyday.java"], ()
 
     def all(self):
-        """Name and command of each, in the order of the table."""
+        """For each its name, the number of its steps and its command, in the order of the table."""
         return {
-            "ethers 6.17, `JsonRpcProvider`": self.node("ethers.mjs"),
-            "ethers 6.17, `FallbackProvider`": self.node("ethers.mjs", "fallback"),
-            "viem 2.57": self.node("viem.mjs"),
-            "viem 2.57, `fallback`": self.node("viem.mjs", "fallback"),
-            "web3.js 4.16": self.node("web3js.mjs"),
-            "web3.py 8.0": self.py("web3", "web3_py.py"),
-            "eth_defi 1.2, `FallbackProvider`": self.py("defi", "web3_py.py", "defi"),
-            "coreth's ethclient 1.14.2": self.go,
-            "alloy 2.5": self.rust,
-            "cast 1.7": self.foundry(),
-            "anvil 1.7, fork": self.foundry("anvil"),
-            "cryo 0.3.2": self.py("cryo", "cryo_steps.py"),
-            "subsquid's evm-processor 1.27": self.node("subsquid.mjs"),
-            "ponder 0.16": self.ponder,
-            "ethereum-etl 2.4.2": self.py("etl", "etl.py"),
-            "web3j 4.12": self.java,
+            "ethers 6.17, `JsonRpcProvider`": (14, self.node("ethers.mjs")),
+            "ethers 6.17, `FallbackProvider`": (14, self.node("ethers.mjs", "fallback")),
+            "viem 2.57": (14, self.node("viem.mjs")),
+            "viem 2.57, `fallback`": (14, self.node("viem.mjs", "fallback")),
+            "web3.js 4.16": (14, self.node("web3js.mjs")),
+            "web3.py 8.0": (14, self.py("web3", "web3_py.py")),
+            "eth_defi 1.2, `FallbackProvider`": (14, self.py("defi", "web3_py.py", "defi")),
+            "coreth's ethclient 1.14.2": (14, self.go),
+            "alloy 2.5": (24, self.rust),
+            "cast 1.7": (19, self.foundry()),
+            "anvil 1.7, fork": (7, self.foundry("anvil")),
+            "cryo 0.3.2": (8, self.py("cryo", "cryo_steps.py")),
+            "subsquid's evm-processor 1.27": (5, self.node("subsquid.mjs")),
+            "ponder 0.16": (2, self.ponder),
+            "ethereum-etl 2.4.2": (6, self.py("etl", "etl.py")),
+            "web3j 4.12": (16, self.java),
         }
 
     def steps(self, command, url, facts, name):
