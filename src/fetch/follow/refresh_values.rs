@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
 use metrics::counter;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::{debug, warn};
 
 use super::value_type::{Unfit, check};
@@ -22,6 +25,10 @@ const REFRESH: Duration = Duration::from_mins(1);
 const AGAIN: Duration = Duration::from_secs(5);
 /// The pause after a refusal that names none.
 const THROTTLED: Duration = Duration::from_secs(10);
+/// Time after which another upstream is asked as well: a client waits two seconds for a price.
+const SLOW: Duration = Duration::from_millis(500);
+/// Time for a value from all upstreams. Meanwhile none is asked for again.
+const TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Asks for what the upstream is after each connection to it, and for prices at each head that is
 /// published while its head is followed, and when a client wants one. Following never waits for this: what does not come is
@@ -67,40 +74,59 @@ struct Asked {
     complete: bool,
 }
 
-/// Asks each upstream in turn, the best first, until one gives a result that fits its method.
+/// Asks for all values at once. A method that stalls holds up no other one.
 async fn relay_all(
     pool: &UpstreamPool,
     serving: &Serving,
     methods: &[&'static str],
     bytes_max: usize,
 ) -> Asked {
-    let mut asked = Asked { pause: Duration::ZERO, complete: true };
-    for method in methods {
-        let (mut relayed, mut lacking, admitted) = (false, 0, pool.admitted());
-        for (_, upstream) in &admitted {
-            if let Some(left) = upstream.resting() {
-                asked.pause = asked.pause.max(left);
+    let admitted = pool.admitted();
+    let upstreams: Vec<_> = admitted.iter().map(|(_, upstream)| &**upstream).collect();
+    let asking = methods.iter().map(|&method| relay_one(&upstreams, serving, method, bytes_max));
+    let asked = join_all(asking).await;
+    Asked {
+        pause: asked.iter().map(|one| one.pause).max().unwrap_or_default(),
+        complete: asked.iter().all(|one| one.complete),
+    }
+}
+
+/// Asks the upstreams, the best first, until one gives a result that fits the method. One that is slow is left
+/// to respond while the next one is asked.
+async fn relay_one(
+    upstreams: &[&Upstream],
+    serving: &Serving,
+    method: &'static str,
+    bytes_max: usize,
+) -> Asked {
+    let (mut pause, mut lacking, end) = (Duration::ZERO, 0, Instant::now() + TIME_MAX);
+    let (mut left, mut asking) = (upstreams.iter(), FuturesUnordered::new());
+    loop {
+        let next = left.next();
+        match next.map(|upstream| (upstream, upstream.resting())) {
+            Some((_, Some(rest))) => {
+                pause = pause.max(rest);
                 continue;
             }
-            match relay(upstream, serving, method, bytes_max).await {
-                Relay::Done => relayed = true,
-                Relay::Lacks => lacking += 1,
-                Relay::Unfit => {}
-                Relay::Throttled(after) => asked.pause = asked.pause.max(after),
-            }
-            if relayed {
-                // One has given the value: pauses of the others hold up nothing.
-                asked.pause = Duration::ZERO;
-                break;
-            }
+            Some((upstream, None)) => asking.push(relay(upstream, serving, method, bytes_max)),
+            None if asking.is_empty() => break,
+            None => {}
         }
-        let none_has_it = lacking > 0 && lacking == admitted.len();
-        if none_has_it {
-            serving.relayed.set(method, None); // an old value must not stay
+        let until = if next.is_some() { end.min(Instant::now() + SLOW) } else { end };
+        match timeout_at(until, asking.next()).await {
+            // One has given the value: pauses of the others hold up nothing.
+            Ok(Some(Relay::Done)) => return Asked { pause: Duration::ZERO, complete: true },
+            Ok(Some(Relay::Lacks)) => lacking += 1,
+            Ok(Some(Relay::Throttled(after))) => pause = pause.max(after),
+            Err(_) if next.is_none() || until == end => break,
+            Ok(Some(Relay::Unfit) | None) | Err(_) => {}
         }
-        asked.complete &= relayed || none_has_it;
     }
-    asked
+    let none_has_it = lacking > 0 && lacking == upstreams.len();
+    if none_has_it {
+        serving.relayed.set(method, None); // an old value must not stay
+    }
+    Asked { pause, complete: none_has_it }
 }
 
 /// Outcome of a request.

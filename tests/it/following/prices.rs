@@ -84,6 +84,36 @@ fn price_comes_from_the_upstream_that_has_its_method() {
 }
 
 #[test]
+fn old_price_comes_from_another_upstream_while_one_stalls() {
+    at_some_pace(old_price_comes_from_another);
+}
+
+fn old_price_comes_from_another(age: Duration) {
+    const PRICES: [&str; 4] =
+        ["eth_gasPrice", "eth_baseFee", "eth_maxPriorityFeePerGas", "eth_suggestPriceOptions"];
+    let nodes = [devnet(5), devnet(5)];
+    let (dir, urls) = (fresh_dir(), nodes.each_ref().map(|node| node.base_url()));
+    let age_max = format!("{}ms", age.as_millis());
+    let upstreams = ["--upstream", &*urls[0], "--upstream", &*urls[1], "--start", "0"];
+    let neve = Neve::start(dir.path(), &[&upstreams[..], &["--price-age-max", &age_max]].concat());
+    neve.wait("both", |health| {
+        let all = health["upstreams"].as_array()?;
+        all.iter().all(|one| one["state"] == "up").then_some(())
+    });
+    let status = |method: &str| neve.client().post(&PRICE.replace("eth_gasPrice", method)).status;
+    neve.wait("prices", |_| PRICES.iter().all(|method| status(method) == 200).then_some(()));
+    // One of them is asked first.
+    for node in &nodes {
+        let stalls = PRICES.map(|method| node.faults().inject(Fault::Stall.on(method)));
+        for method in PRICES {
+            grow_old(age);
+            assert_eq!(status(method), 200, "{method}");
+        }
+        stalls.into_iter().for_each(|stall| stall.clear());
+    }
+}
+
+#[test]
 fn old_price_is_a_miss_only_if_no_upstream_answers() {
     at_some_pace(old_price_is_a_miss);
 }
