@@ -209,6 +209,28 @@ fn requests_in_flight_are_bounded_and_end_with_their_client() {
 }
 
 #[test]
+fn requests_in_flight_of_all_addresses_together_are_bounded() {
+    let limits = ["--relayed-requests-total-max", "1", "--relayed-requests-address-max", "1"];
+    let (node, _dir, neve) = start(&limits);
+    let stall = node.faults().inject(Fault::Stall.on("eth_getBalance"));
+    let waiting = open(&neve, "eth_getBalance");
+    wait_for_in_flight(&neve, 1.0);
+    // Another address has its own place, and finds none of all.
+    let mut other = Ws::open_from(&neve, [127, 0, 0, 2]);
+    let call =
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_getBalance","params":{BALANCE}}}"#);
+    other.send(&call);
+    let refused = other.text();
+    assert!(refused.contains("relay: too many requests; try again later"), "{refused}");
+    drop(waiting);
+    wait_for_in_flight(&neve, 0.0);
+    stall.clear();
+    other.send(&call);
+    let answered = other.text();
+    assert!(answered.contains("\"result\":"), "{answered}");
+}
+
+#[test]
 fn rate_of_relayed_requests_is_bounded() {
     let (node, _dir, neve) = start(&["--relay-requests-per-second", "0.1"]);
     let mut client = neve.client();
