@@ -12,6 +12,7 @@ use hyper::http::uri::PathAndQuery;
 use super::answer::{Answer, AnswerBody, BegunBody, Counted};
 use super::failure::Failure;
 use super::hops::Hops;
+use super::lacks::Lack;
 use super::state::{Candidate, RelayState};
 use crate::client::{StreamClient, Ticker};
 use crate::rpc::{CallFacts, Transactions};
@@ -24,6 +25,9 @@ pub(super) type TokioInstant = tokio::time::Instant;
 pub(crate) const ATTEMPTS_MAX: usize = 2;
 /// Upstreams that are asked for a call, while each lacks the data or method that it needs.
 const LACKING_MAX: usize = 4;
+/// Time for which another upstream is asked for a block or transaction that one does not have. Clients ask for a
+/// receipt until it is there: each time they would wait for an upstream that stalls.
+const AGREE_MAX: Duration = Duration::from_secs(2);
 
 /// Place or memory that several requests to upstreams share.
 pub(crate) type Shared = Arc<dyn Send + Sync>;
@@ -87,7 +91,7 @@ pub(super) struct Reply {
 pub(super) enum UpstreamOutcome {
     Good(Reply),
     /// Response of one that lacks what the call needs; another may have it.
-    Lacking(Reply),
+    Lacking(Lack, Reply),
     /// Nothing came, and whether nothing was sent.
     Failed(Failure, bool),
 }
@@ -97,7 +101,7 @@ pub(super) struct Tried {
     failure: Failure,
     failures: usize,
     /// Response of one that lacks what the call needs, and how many did.
-    lacking: Option<Reply>,
+    lacking: Option<(Lack, Reply)>,
     lacked: usize,
 }
 
@@ -118,8 +122,17 @@ impl Tried {
         *count += 1;
     }
 
-    fn lacks(&mut self, reply: Reply) {
-        (self.lacking, self.lacked) = (Some(reply), self.lacked + 1);
+    fn lacks(&mut self, lack: Lack, reply: Reply) {
+        self.lacked += 1;
+        // `null` says more than that a method is not there.
+        if self.lacking.as_ref().is_none_or(|(held, _)| *held <= lack) {
+            self.lacking = Some((lack, reply));
+        }
+    }
+
+    /// True if there is a response that only another upstream's can better, and soon.
+    fn may_end(&self) -> bool {
+        self.lacking.as_ref().is_some_and(|(lack, _)| lack.is_of_block())
     }
 
     /// True if no other upstream may be asked.
@@ -130,14 +143,15 @@ impl Tried {
     /// Notes an outcome that is not good.
     pub(super) fn note(&mut self, outcome: UpstreamOutcome) {
         match outcome {
-            UpstreamOutcome::Good(reply) | UpstreamOutcome::Lacking(reply) => self.lacks(reply),
+            UpstreamOutcome::Good(reply) => self.lacks(Lack::Block, reply),
+            UpstreamOutcome::Lacking(lack, reply) => self.lacks(lack, reply),
             UpstreamOutcome::Failed(failure, _) => self.failed(failure),
         }
     }
 
     /// A node's own error is better than none.
     fn end(self) -> Result<Reply, Failure> {
-        self.lacking.ok_or(self.failure)
+        self.lacking.map(|(_, reply)| reply).ok_or(self.failure)
     }
 }
 
@@ -145,8 +159,6 @@ impl Tried {
 #[derive(Clone, Copy)]
 pub(super) struct Attempt<'r> {
     pub(super) request: &'r RelayRequest,
-    /// True if there are more upstreams to ask.
-    pub(super) others: bool,
     pub(super) began: TokioInstant,
     /// Time at which the next upstream is asked.
     pub(super) until: TokioInstant,
@@ -223,6 +235,10 @@ impl Relay {
         let mut candidates = candidates.into_iter().peekable();
         let mut is_for_ruled = false;
         while let Some(candidate) = candidates.next().filter(|one| one.ruled || !is_for_ruled) {
+            // The response that is there waits for no upstream that was late a moment ago.
+            if tried.may_end() && self.state.is_doubted(candidate.place, now.into_std()) {
+                continue;
+            }
             if let Err(refused) = self.state.enter(&candidate, request.address, now.into_std()) {
                 tried.refused(refused);
                 // Any client can use up a limit. The transactions of others must not go elsewhere then.
@@ -232,12 +248,11 @@ impl Relay {
                 continue;
             }
             let others = candidates.peek().is_some_and(|next| next.place != candidate.place);
-            let again = others && tried.failures + 1 < ATTEMPTS_MAX;
-            let until =
-                // Half of the time that is left: a silent upstream must leave some for the next
-                // one.
-                if again && request.repeatable { now + (deadline - now) / 2 } else { deadline };
-            let first = Attempt { request, others, began: now, until };
+            let again = others && tried.failures + 1 < ATTEMPTS_MAX && request.repeatable;
+            let deadline = if tried.may_end() { deadline.min(now + AGREE_MAX) } else { deadline };
+            // Half of the time that is left: a silent upstream must leave some for the next one.
+            let until = if again { now + (deadline - now) / 2 } else { deadline };
+            let first = Attempt { request, began: now, until };
             let outcome = match self.hedge_after(&candidate, candidates.peek(), request) {
                 None => self.attempt(&candidate, first).await,
                 Some(after) => {
@@ -249,8 +264,9 @@ impl Relay {
                 UpstreamOutcome::Good(reply) => return Ok(reply),
                 // A 421 says that nothing was done, so another upstream may be asked (RFC 9110, 15.5.20);
                 // the same one would say it again.
-                UpstreamOutcome::Failed(Failure::NotServed, _) => {
-                    tried.failed(Failure::NotServed);
+                lacks @ (UpstreamOutcome::Lacking(..)
+                | UpstreamOutcome::Failed(Failure::NotServed, _)) => {
+                    tried.note(lacks);
                     if !others {
                         break;
                     }
@@ -271,13 +287,12 @@ impl Relay {
         tried.end()
     }
 
-    /// True if the upstream lacks what a call needs, so that another one may have it. It has done
-    /// nothing then.
-    fn is_lacking(&self, candidate: &Candidate, request: &RelayRequest, reply: &Reply) -> bool {
+    /// Thing that the upstream lacks for a call, so that another one may have it. It has done nothing
+    /// then.
+    fn lack(&self, candidate: &Candidate, request: &RelayRequest, reply: &Reply) -> Option<Lack> {
         // Errors are short: of a long response nothing need be parsed.
-        let short = reply.body.short().filter(|_| request.path.is_none());
-        let RelayRequest { calls, address, .. } = request;
-        short.is_some_and(|short| self.state.learn(candidate.place, calls, short, *address))
+        let short = reply.body.short().filter(|_| request.path.is_none())?;
+        self.state.learn(candidate, (&request.calls, request.head), short, request.address)
     }
 
     /// Asks one upstream, up to the end of the attempt, and notes the outcome at its gate.
@@ -286,7 +301,7 @@ impl Relay {
         candidate: &Candidate,
         attempt: Attempt<'_>,
     ) -> UpstreamOutcome {
-        let (place, Attempt { request, others, began, until }) = (candidate.place, attempt);
+        let (place, Attempt { request, began, until }) = (candidate.place, attempt);
         let exchange = pin!(self.exchange(candidate, request, began.into_std()));
         match self.ticker.until(until, exchange).await {
             None => {
@@ -298,25 +313,20 @@ impl Relay {
                 self.state.gate(place).misanswered(failure, Instant::now());
                 UpstreamOutcome::Failed(failure, unsent)
             }
-            Some(Ok(reply)) => {
-                // The last one that may be asked is learnt of, too: it may have opened a filter.
-                let is_lacking = self.is_lacking(candidate, request, &reply);
-                if is_lacking && others {
-                    UpstreamOutcome::Lacking(reply)
-                } else {
-                    UpstreamOutcome::Good(reply)
-                }
-            }
+            Some(Ok(reply)) => match self.lack(candidate, request, &reply) {
+                Some(lack) => UpstreamOutcome::Lacking(lack, reply),
+                None => UpstreamOutcome::Good(reply),
+            },
         }
     }
 
     async fn exchange(
         &self,
-        Candidate { place, behind, .. }: &Candidate,
+        candidate: &Candidate,
         request: &RelayRequest,
         began: Instant,
     ) -> Result<Reply, (Failure, bool)> {
-        let place = *place;
+        let (place, behind) = (candidate.place, candidate.behind);
         let (path, body) = (request.path.as_ref(), request.body.clone());
         let more = request.headers(self.state.number);
         let sent = self.clients[place].send(path, body, more).await;
@@ -343,6 +353,6 @@ impl Relay {
         if !head.status.is_server_error() {
             self.state.gate(place).answered(now - began, now);
         }
-        Ok(Reply { status: head.status, content_type, body, behind: *behind })
+        Ok(Reply { status: head.status, content_type, body, behind })
     }
 }

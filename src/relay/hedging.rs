@@ -55,9 +55,8 @@ impl Relay {
         }
         let (mut hedge, address) = (Hedge::due(), hedged.first.request.address);
         let Some(candidate) = self.second(rest, address, &mut hedge) else { return first.await };
-        let others = rest.peek().is_some();
         let (began_second, until) = (TokioInstant::now(), hedged.deadline);
-        let second = Attempt { others, began: began_second, until, ..hedged.first };
+        let second = Attempt { began: began_second, until, ..hedged.first };
         let second = Box::pin(self.attempt(&candidate, second));
         let place = hedged.candidate.place;
         let (outcome, won) = match select(first, second).await {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::rpc::CallFacts;
 
@@ -28,18 +29,41 @@ const PRUNED: [&str; 6] = [
     "world state unavailable",
 ];
 
-/// Thing that an upstream lacks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Words of nodes about a block or transaction that they do not have, or not yet: geth and coreth.
+const ABSENT: [&str; 3] = ["not found", "unfinalized", "indexing is in progress"];
+/// Begins of the methods that look up a block, a transaction or a receipt, and give `null` without it.
+const LOOKUPS: [&str; 7] = [
+    "eth_getBlock",
+    "eth_getHeader",
+    "eth_getTransactionBy",
+    "eth_getTransactionReceipt",
+    "eth_getRawTransaction",
+    "eth_getUncleCount",
+    "debug_getRaw",
+];
+
+/// Thing that an upstream lacks. Of the responses of several the one with the greatest is the best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Lack {
     Method,
     State,
+    /// Block or transaction, which it may have later.
+    Absent,
+    /// Block or transaction, which it does not know or has pruned.
+    Block,
 }
 
 impl Lack {
-    /// Reads it from a response to one call.
-    pub(super) fn of(response: &[u8]) -> Option<Self> {
+    /// True for a block or transaction.
+    pub(super) fn is_of_block(self) -> bool {
+        self >= Self::Absent
+    }
+
+    /// Reads it from a response to one call. Above `head` no upstream need have a block.
+    pub(super) fn of(response: &[u8], call: &CallFacts, head: u64) -> Option<Self> {
         #[derive(Deserialize)]
         struct LackingResponse {
+            result: Option<IgnoredAny>,
             error: Option<Refusal>,
         }
         #[derive(Deserialize)]
@@ -47,14 +71,23 @@ impl Lack {
             code: i64,
             message: String,
         }
-        memchr::memmem::find(response, b"\"error\"")?; // nearly always
-        let Refusal { code, message } =
-            serde_json::from_slice::<LackingResponse>(response).ok()?.error?;
+        let has = |word: &[u8]| memchr::memmem::find(response, word).is_some();
+        let is_lookup = matches!(&call.methods[..], [method] if looks_up(method))
+            && call.height.is_none_or(|height| height <= head);
+        if !(has(b"\"error\"") || is_lookup && has(b"null")) {
+            return None; // nearly always
+        }
+        let LackingResponse { result, error } = serde_json::from_slice(response).ok()?;
+        let Some(Refusal { code, message }) = error else {
+            return (is_lookup && result.is_none()).then_some(Self::Block);
+        };
         let message = message.to_ascii_lowercase();
+        let says = |words: &[&str]| words.iter().any(|words| message.contains(words));
         match code {
             NO_METHOD => Some(Self::Method),
             code if EXECUTION.contains(&code) || message.contains(REVERTED) => None,
-            _ if PRUNED.iter().any(|words| message.contains(words)) => Some(Self::State),
+            _ if says(&PRUNED) => Some(if is_lookup { Self::Block } else { Self::State }),
+            _ if is_lookup && says(&ABSENT) => Some(Self::Absent),
             _ => None,
         }
     }
@@ -67,6 +100,20 @@ pub(super) struct Lacks {
     methods: HashMap<Box<str>, Instant>,
     /// Height up to which it has no states, and the time until which that is believed.
     states: Option<(u64, Instant)>,
+    /// Height up to which it has no blocks, and this time.
+    blocks: Option<(u64, Instant)>,
+}
+
+/// Notes that something is lacking up to a height.
+fn raise(known: &mut Option<(u64, Instant)>, height: u64, now: Instant) {
+    let before = known.filter(|(_, until)| now < *until);
+    // Nearly always: a node prunes from below. A wrong guess only makes it asked last.
+    let height = before.map_or(height, |(before, _)| before.max(height));
+    *known = Some((height, now + LEARNT));
+}
+
+fn looks_up(method: &str) -> bool {
+    LOOKUPS.iter().any(|begin| method.starts_with(begin))
 }
 
 impl Lacks {
@@ -83,11 +130,10 @@ impl Lacks {
                 }
                 self.methods.insert(method.clone(), until);
             }
-            (Lack::State, _, Some(height)) => {
-                let known = self.states.filter(|(_, until)| now < *until);
-                // Nearly always: a node prunes from below. A wrong guess only makes it asked last.
-                let height = known.map_or(height, |(known, _)| known.max(height));
-                self.states = Some((height, until));
+            (Lack::State, _, Some(height)) => raise(&mut self.states, height, now),
+            // A block may be there without a transaction of that number.
+            (Lack::Block, [method], Some(height)) if !method.ends_with("AndIndex") => {
+                raise(&mut self.blocks, height, now);
             }
             _ => {}
         }
@@ -96,11 +142,13 @@ impl Lacks {
     /// True if an upstream most likely lacks what a call needs.
     pub(super) fn has(&self, call: &CallFacts, now: Instant) -> bool {
         let method = |name: &str| self.methods.get(name).is_some_and(|until| now < *until);
-        let state = |height: u64| {
-            self.states.is_some_and(|(highest, until)| height <= highest && now < until)
+        let is_below = |known: Option<(u64, Instant)>| {
+            let height = call.height.zip(known).filter(|(_, (_, until))| now < *until);
+            height.is_some_and(|(height, (highest, _))| height <= highest)
         };
         call.methods.iter().any(|name| method(name))
-            || call.reads_state && call.height.is_some_and(state)
+            || is_below(self.blocks)
+            || call.reads_state && is_below(self.states)
     }
 }
 
@@ -113,11 +161,16 @@ mod tests {
         CallFacts { methods, height, reads_state: true, ..CallFacts::default() }
     }
 
+    fn lookup(method: &str, height: Option<u64>) -> CallFacts {
+        CallFacts { reads_state: false, ..call(method, height) }
+    }
+
     #[test]
     fn lack_is_read_from_the_error_of_a_response() {
         let error = |code: i32, message: &str| {
             let error = format!(r#"{{"code":{code},"message":"{message}"}}"#);
-            Lack::of(format!(r#"{{"jsonrpc":"2.0","error":{error},"id":1}}"#).as_bytes())
+            let response = format!(r#"{{"jsonrpc":"2.0","error":{error},"id":1}}"#);
+            Lack::of(response.as_bytes(), &call("eth_call", Some(1)), 9)
         };
         let no_method = "the method debug_x does not exist/is not available";
         assert_eq!(error(-32601, no_method), Some(Lack::Method));
@@ -141,8 +194,59 @@ mod tests {
         assert_eq!(error(-32000, "header not found"), None);
         let result = br#"{"jsonrpc":"2.0","id":1,"result":"\"error\" pruned"}"#;
         for other in [&result[..], b"", b"{\"error\"", br#"{"error":null}"#, br#"[{"error":1}]"#] {
-            assert_eq!(Lack::of(other), None);
+            assert_eq!(Lack::of(other, &call("eth_call", Some(1)), 9), None);
         }
+    }
+
+    #[test]
+    fn block_that_is_not_there_is_read_from_null_and_from_errors() {
+        let of = |method: &str, height, response: &str| {
+            Lack::of(response.as_bytes(), &lookup(method, height), 9)
+        };
+        let null = r#"{"jsonrpc":"2.0","id":1,"result":null}"#;
+        for (method, height) in [
+            ("eth_getBlockByNumber", Some(9)),
+            ("eth_getBlockReceipts", Some(0)),
+            ("eth_getTransactionReceipt", None),
+            ("eth_getTransactionByHash", None),
+            ("debug_getRawHeader", None),
+        ] {
+            assert_eq!(of(method, height, null), Some(Lack::Block), "{method}");
+        }
+        for (method, height, response) in [
+            ("eth_getBlockByNumber", Some(10), null),
+            ("eth_getTransactionCount", Some(1), null),
+            ("eth_getLogs", Some(1), null),
+            ("eth_getBlockByHash", None, r#"{"id":1,"result":{"to":null}}"#),
+            ("eth_getBlockByHash", None, r#"[{"id":1,"result":null}]"#),
+            ("eth_getBlockByHash", None, r#"{"id":1,"error":{"code":1,"message":"x"}}"#),
+        ] {
+            assert_eq!(of(method, height, response), None, "{method} {response}");
+        }
+        let error = |words: &str| {
+            let error = format!(r#"{{"id":1,"error":{{"code":-32000,"message":"{words}"}}}}"#);
+            of("eth_getTransactionReceipt", None, &error)
+        };
+        assert_eq!(error("cannot query unfinalized data"), Some(Lack::Absent));
+        assert_eq!(error("transaction indexing is in progress"), Some(Lack::Absent));
+        assert_eq!(error("pruned history unavailable"), Some(Lack::Block));
+        assert_eq!(error("execution reverted: not found"), None);
+    }
+
+    #[test]
+    fn block_that_is_not_there_is_remembered_for_a_while() {
+        let (now, mut lacks) = (Instant::now(), Lacks::default());
+        lacks.learn(Lack::Absent, &lookup("eth_getBlockByNumber", Some(9)), now);
+        lacks.learn(Lack::Block, &lookup("eth_getBlockByHash", None), now);
+        let by_index = "eth_getTransactionByBlockNumberAndIndex";
+        lacks.learn(Lack::Block, &lookup(by_index, Some(9)), now);
+        assert!(!lacks.has(&lookup("eth_getBlockByNumber", Some(0)), now));
+        lacks.learn(Lack::Block, &lookup("eth_getBlockByNumber", Some(5)), now);
+        for one in [lookup("eth_getBlockReceipts", Some(5)), call("eth_call", Some(4))] {
+            assert!(lacks.has(&one, now) && !lacks.has(&one, now + LEARNT));
+        }
+        assert!(!lacks.has(&lookup("eth_getBlockReceipts", Some(6)), now));
+        assert!(!lacks.has(&lookup("eth_getBlockByHash", None), now));
     }
 
     #[test]

@@ -250,6 +250,11 @@ impl RelayState {
         !self.gate(place).breaker.is_open(now)
     }
 
+    /// True if an upstream did not answer a moment ago.
+    pub(super) fn is_doubted(&self, place: usize, now: Instant) -> bool {
+        self.gate(place).rank(false, now).doubted
+    }
+
     /// Place of the upstream that issued a filter, if it is known.
     pub(crate) fn issuer(&self, filter: &str) -> Option<usize> {
         lock(&self.issued).place(filter, Instant::now())
@@ -265,25 +270,28 @@ impl RelayState {
         *lock(&self.issued) = moved;
     }
 
-    /// Learns from a short response: the ids of filters, or what the upstream lacks for a call. True
-    /// if it lacks something.
+    /// Learns from a short response: the ids of filters, or what the upstream lacks for a call of a client that
+    /// may have seen `head`. Returns what it lacks.
     pub(super) fn learn(
         &self,
-        place: usize,
-        calls: &CallFacts,
+        &Candidate { place, behind, .. }: &Candidate,
+        (calls, head): (&CallFacts, u64),
         response: &[u8],
         address: ClientAddress,
-    ) -> bool {
+    ) -> Option<Lack> {
         let now = Instant::now();
         if !calls.opening.is_empty() {
             lock(&self.issued).note(response, &calls.opening, (place, address), now);
         }
         if self.gates.len() == 1 {
-            return false; // there is no other
+            return None; // there is no other
         }
-        let Some(lack) = Lack::of(response) else { return false };
-        self.gate(place).lacks.learn(lack, calls, now);
-        true
+        let lack = Lack::of(response, calls, head)?;
+        // An upstream that is behind may have the block soon.
+        if !(behind && lack.is_of_block()) {
+            self.gate(place).lacks.learn(lack, calls, now);
+        }
+        Some(lack)
     }
 
     /// Checks that a text of an upstream repeats none of its keys: a server may name the path that it was

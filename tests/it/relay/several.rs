@@ -6,6 +6,7 @@ use neve_devnet::{DevnetThread, Fault, RetryAfter};
 
 use super::attacks::start;
 use super::odd::{Odd, each_asked};
+use crate::support::neve::{Neve, fresh_dir};
 use crate::support::served::{devnet, follow};
 
 const BALANCE: &str = "eth_getBalance";
@@ -327,4 +328,69 @@ fn pause_that_an_upstream_wants_outlasts_responses_to_older_requests() {
         let status = neve.client().call(BALANCE, &params).status;
         assert!(status == 503 || began.elapsed().as_secs() >= 30, "the pause is over: {status}");
     });
+}
+
+#[test]
+fn block_that_one_upstream_lacks_comes_from_another() {
+    const COUNT: &str = "eth_getBlockTransactionCountByNumber";
+    const RECEIPT: &str = "eth_getTransactionReceipt";
+    let nodes = [devnet(5), devnet(5)];
+    let odd = nodes.each_ref().map(|node| Odd::start(node.address()));
+    let (dir, urls) = (fresh_dir(), odd.each_ref().map(Odd::url));
+    let rule = format!("{COUNT}+{RECEIPT}={}", urls[0]);
+    let arguments = ["--upstream", &urls[0], "--upstream", &urls[1], "--start", "4"];
+    let relay = ["--on-miss", "relay", "--relay-hedge-percent", "0", "--relay-to", &rule];
+    let neve = Neve::start(dir.path(), &[&arguments[..], &relay].concat());
+    neve.wait_for_head(5);
+    neve.wait("both upstreams", |health| {
+        let all = health["upstreams"].as_array()?;
+        all.iter().all(|one| one["state"] == "up" && one["head"] == 5).then_some(())
+    });
+    let null = r#"{"jsonrpc":"2.0","id":1,"result":null}"#;
+    let mut client = neve.client();
+    let mut ask = |method: &str, what: &str| client.call(method, &format!("[\"{what}\"]")).json();
+    odd[0].answer_with(COUNT, null);
+    odd[1].answer_with(COUNT, r#"{"jsonrpc":"2.0","id":1,"result":"0x1"}"#);
+    (0..4).for_each(|_| assert!(ask(COUNT, "0x2")["result"].is_string()));
+    assert!(ask(COUNT, "0x1")["result"].is_string(), "older blocks are not there either");
+    assert_eq!(odd[0].asked(COUNT), 1);
+    assert!(ask(COUNT, "0x3")["result"].is_string());
+    assert_eq!(odd[0].asked(COUNT), 2);
+    // Nothing is learnt of a hash.
+    let hash = format!("0x{:064x}", 7);
+    odd[1].answer_with(RECEIPT, r#"{"jsonrpc":"2.0","id":1,"result":{"x":1}}"#);
+    let absent = error(-32000, "cannot query unfinalized data");
+    for lacking in [null, &absent] {
+        odd[0].answer_with(RECEIPT, lacking);
+        (0..4).for_each(|_| assert_eq!(ask(RECEIPT, &hash)["result"]["x"], 1));
+        assert_eq!(odd[0].asked(RECEIPT), 4);
+    }
+    // If no other one has it either, `null` is the response.
+    odd[0].answer_with(RECEIPT, null);
+    for other in [null, &absent, &error(-32601, "no such method")] {
+        odd[1].answer_with(RECEIPT, other);
+        let got = ask(RECEIPT, &hash);
+        assert!(got["result"].is_null() && got.get("error").is_none(), "{got}");
+        assert_eq!(odd[1].asked(RECEIPT), 1, "{other}");
+    }
+}
+
+#[test]
+fn receipt_that_is_not_there_waits_for_no_upstream_that_stalls() {
+    const RECEIPT: &str = "eth_getTransactionReceipt";
+    let nodes = [devnet(5), devnet(5)];
+    let rule = format!("{RECEIPT}={}", nodes[0].base_url());
+    let urls = nodes.each_ref().map(|node| node.base_url());
+    let arguments = ["--relay-hedge-percent", "0", "--relay-timeout", "1h", "--relay-to", &rule];
+    let (_dir, neve) = start(&urls, &arguments);
+    let stall = nodes[1].faults().inject(Fault::Stall.on(RECEIPT));
+    let (mut client, began) = (neve.client(), Instant::now());
+    for _ in 0..8 {
+        assert!(client.result(RECEIPT, &format!("[\"0x{:064x}\"]", 7)).is_null());
+    }
+    // One call waits for two seconds; the stalled one is not asked again for ten.
+    assert!(began.elapsed().as_secs() < 50, "it waited for the stalled one");
+    let waits = 1 + began.elapsed().as_secs() / 10;
+    assert!(stall.hits() <= waits, "{} of 8 calls", stall.hits());
+    stall.clear();
 }
