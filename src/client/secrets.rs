@@ -100,6 +100,30 @@ impl KeySearch {
         self.finders().all.iter().any(|finder| finder.find(bytes).is_some())
     }
 
+    /// Name of the upstream, without its keys.
+    pub(crate) fn upstream(&self) -> &str {
+        &self.endpoint.name
+    }
+
+    /// Length of the longest key; 0 without any.
+    pub(crate) fn longest(&self) -> usize {
+        self.finders().all.first().map_or(0, |finder| finder.needle().len())
+    }
+
+    /// Writes `*` over each key that stands in `bytes`, so that their length stays. True if one did.
+    pub(crate) fn hide(&self, bytes: &mut [u8]) -> bool {
+        let mut is_found = false;
+        for finder in &self.finders().all {
+            let mut rest = &mut *bytes;
+            while let Some(at) = finder.find(rest) {
+                let (hidden, behind) = rest[at..].split_at_mut(finder.needle().len());
+                hidden.fill(b'*');
+                (rest, is_found) = (behind, true);
+            }
+        }
+        is_found
+    }
+
     /// Searches for the keys at this moment. A reload may have brought others.
     fn finders(&self) -> Arc<Finders> {
         let sent = self.endpoint.headers.sent();
@@ -149,6 +173,16 @@ pub(super) mod tests {
         let found = [&br#"{"error":"no key K3y-of-8"}"#[..], b"K3y-of-8"];
         assert!(found.iter().all(|text| search.finds_any(text)));
         assert!(!search.finds_any(b"K3y-of-9, /v1/rpc") && !of("http://host").finds_any(b"x"));
+    }
+
+    #[test]
+    fn key_is_written_over_wherever_it_stands() {
+        let of = |url: &str| KeySearch::new(&Endpoint::parse(url).unwrap());
+        let (search, none) = (of("http://host/v1/K3y-of-8/rpc"), of("http://host"));
+        assert_eq!((search.longest(), none.longest()), ("/v1/K3y-of-8/rpc".len(), 0));
+        let mut text = *b"K3y-of-8 K3y-of-9 /v1/K3y-of-8/rpc";
+        assert!(!none.hide(&mut text) && search.hide(&mut text) && !search.hide(&mut text));
+        assert_eq!(&text, b"******** K3y-of-9 ****************");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
@@ -12,9 +12,10 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::HeaderValue;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use tokio::time::Instant;
+use tracing::warn;
 
 use super::failure::Failure;
-use crate::client::{STREAM_READ_BYTES, Tick};
+use crate::client::{KeySearch, STREAM_READ_BYTES, Tick};
 use crate::rpc::Transactions;
 
 /// Metrics of each call, looked up once.
@@ -39,6 +40,8 @@ pub(crate) struct Answer {
 /// connection is cut: no client takes a part for the whole.
 pub(crate) struct AnswerBody {
     body: BegunBody,
+    /// Search for the keys of the upstream, if it has any and the body is long.
+    veil: Option<Box<Veil>>,
     /// Bytes that may still come.
     left: usize,
     max: usize,
@@ -50,16 +53,37 @@ pub(crate) struct AnswerBody {
 
 impl AnswerBody {
     pub(super) fn new(
-        body: BegunBody,
+        (body, veil): (BegunBody, Option<Box<Veil>>),
         max: usize,
         deadline: Instant,
         look: Tick,
         counted: Counted,
     ) -> Self {
-        Self { body, left: max, max, deadline, look, counted }
+        Self { body, veil, left: max, max, deadline, look, counted }
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+        loop {
+            let next = ready!(self.poll_body(context));
+            let Some(veil) = &mut self.veil else { return Poll::Ready(next) };
+            let passed = match next {
+                Some(Ok(data)) => veil.pass(&data),
+                Some(Err(failure)) => return Poll::Ready(Some(Err(failure))),
+                None if veil.held.is_empty() => return Poll::Ready(None),
+                None => std::mem::take(&mut veil.held).freeze(),
+            };
+            if !passed.is_empty() {
+                return Poll::Ready(Some(Ok(passed)));
+            }
+        }
+    }
+
+    /// Bytes that wait for the next ones.
+    fn held(&self) -> usize {
+        self.veil.as_ref().map_or(0, |veil| veil.held.len())
+    }
+
+    fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
         let is_late = || Instant::now() >= self.deadline;
         // What is here already is not late, and nearly all responses are here.
         if !self.body.is_here() && is_late() {
@@ -90,7 +114,7 @@ impl Body for AnswerBody {
         let polled = ready!(self.poll(context));
         match &polled {
             // The last data is noted as the end: hyper need not poll behind it.
-            Some(Ok(_)) if !self.body.is_end() => {}
+            Some(Ok(_)) if !self.is_end_stream() => {}
             Some(Ok(_)) | None => self.counted.outcome = "ok",
             Some(Err(failure)) => self.counted.outcome = failure.label(),
         }
@@ -98,11 +122,42 @@ impl Body for AnswerBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end()
+        self.body.is_end() && self.held() == 0
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.body.size_hint(self.held())
+    }
+}
+
+/// Keys of an upstream in a long response of it: each is written over, to the same length. A key may come in
+/// two parts, so the last bytes wait for the next ones.
+pub(super) struct Veil {
+    keys: Arc<KeySearch>,
+    held: BytesMut,
+    /// True if a key was found.
+    found: bool,
+}
+
+impl Veil {
+    /// A veil for a body of an upstream with these keys. `None` if nothing need be searched: a short body was
+    /// searched whole.
+    pub(super) fn of(keys: &Arc<KeySearch>, body: &BegunBody) -> Option<Box<Self>> {
+        let is_needed = body.short().is_none() && keys.longest() > 0;
+        let veil = || Self { keys: Arc::clone(keys), held: BytesMut::new(), found: false };
+        is_needed.then(|| Box::new(veil()))
+    }
+
+    /// Takes the next bytes, and returns those that no key of which the rest may come has a part of.
+    fn pass(&mut self, data: &[u8]) -> Bytes {
+        self.held.extend_from_slice(data);
+        if self.keys.hide(&mut self.held) && !self.found {
+            self.found = true;
+            let upstream = self.keys.upstream();
+            warn!(upstream, "key hidden in a response of the upstream; check the key");
+        }
+        let waiting = self.keys.longest().saturating_sub(1);
+        self.held.split_to(self.held.len().saturating_sub(waiting)).freeze()
     }
 }
 
@@ -231,10 +286,11 @@ impl BegunBody {
         self.begin.is_empty() && self.rest.as_ref().is_none_or(Body::is_end_stream)
     }
 
-    pub(super) fn size_hint(&self) -> SizeHint {
-        let Some(rest) = &self.rest else { return SizeHint::with_exact(self.begin.len() as u64) };
+    /// Bytes that come, and `more` besides.
+    pub(super) fn size_hint(&self, more: usize) -> SizeHint {
+        let read = (self.begin.len() + more) as u64;
+        let Some(rest) = &self.rest else { return SizeHint::with_exact(read) };
         let (mut all, hint) = (SizeHint::new(), rest.size_hint());
-        let read = self.begin.len() as u64;
         all.set_lower(hint.lower() + read);
         hint.upper().into_iter().for_each(|upper| all.set_upper(upper + read));
         all

@@ -208,7 +208,7 @@ impl Relay {
 
     fn answer(&self, bytes: Bytes, deadline: TokioInstant, counted: Counted) -> Answer {
         let (max, begun, tick) = (bytes.len(), BegunBody::whole(bytes), self.ticker.tick());
-        let body = AnswerBody::new(begun, max, deadline, tick, counted);
+        let body = AnswerBody::new((begun, None), max, deadline, tick, counted);
         Answer { status: StatusCode::OK, content_type: Some(JSON), behind: false, body }
     }
 }

@@ -9,7 +9,7 @@ use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, VIA};
 use hyper::http::uri::PathAndQuery;
 
-use super::answer::{Answer, AnswerBody, BegunBody, Counted};
+use super::answer::{Answer, AnswerBody, BegunBody, Counted, Veil};
 use super::failure::Failure;
 use super::hops::Hops;
 use super::lacks::Lack;
@@ -83,6 +83,7 @@ pub(super) struct Reply {
     status: StatusCode,
     content_type: Option<HeaderValue>,
     body: BegunBody,
+    veil: Option<Box<Veil>>,
     /// True if the upstream lacks the newest height that the client may have seen.
     behind: bool,
 }
@@ -206,10 +207,11 @@ impl Relay {
             return Box::pin(self.broadcast(request, sent, counted)).await;
         }
         match self.ask(request, now, now + self.state.config.timeout).await {
-            Ok(Reply { status, content_type, body, behind }) => {
+            Ok(Reply { status, content_type, body, veil, behind }) => {
                 let max = self.state.config.response_bytes_max;
                 let deadline = now + self.state.config.timeout;
-                let body = AnswerBody::new(body, max, deadline, self.ticker.tick(), counted);
+                let tick = self.ticker.tick();
+                let body = AnswerBody::new((body, veil), max, deadline, tick, counted);
                 Ok(Answer { status, content_type, behind, body })
             }
             Err(failure) => {
@@ -346,13 +348,14 @@ impl Relay {
         checked.map_err(sent)?;
         let max = self.state.config.response_bytes_max;
         // Chunks have no length ahead; of those only the bytes that came can tell.
-        if body.size_hint().lower() > max as u64 {
+        if body.size_hint(0).lower() > max as u64 {
             return Err(sent(Failure::TooLong(max)));
         }
         // At another path an error of a server may be the node's answer, or that of one before it.
         if !head.status.is_server_error() {
             self.state.gate(place).answered(now - began, now);
         }
-        Ok(Reply { status: head.status, content_type, body, behind })
+        let veil = Veil::of(self.state.keys(place), &body);
+        Ok(Reply { status: head.status, content_type, body, veil, behind })
     }
 }

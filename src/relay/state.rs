@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(crate) struct RelayState {
     pub(super) endpoints: Vec<Endpoint>,
     /// Search for the keys of each endpoint.
-    keys: Vec<KeySearch>,
+    keys: Vec<Arc<KeySearch>>,
     pub(super) tls: rustls::ClientConfig,
     pub(super) connect_timeout: Duration,
     pub(super) config: RelayConfig,
@@ -86,7 +86,7 @@ impl RelayState {
         let issued = Mutex::new(Issued::new(now));
         let hedges = HedgeBudget::new(config.hedge_percent);
         Arc::new(Self {
-            keys: endpoints.iter().map(KeySearch::new).collect(),
+            keys: endpoints.iter().map(|endpoint| Arc::new(KeySearch::new(endpoint))).collect(),
             endpoints,
             tls,
             connect_timeout,
@@ -292,6 +292,11 @@ impl RelayState {
             self.gate(place).lacks.learn(lack, calls, now);
         }
         Some(lack)
+    }
+
+    /// Search for the keys of an upstream.
+    pub(super) fn keys(&self, place: usize) -> &Arc<KeySearch> {
+        &self.keys[place]
     }
 
     /// Checks that a text of an upstream repeats none of its keys: a server may name the path that it was
