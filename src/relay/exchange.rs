@@ -8,6 +8,8 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, VIA};
 use hyper::http::uri::PathAndQuery;
+use serde::Deserialize;
+use tokio::time::timeout;
 
 use super::answer::{Answer, AnswerBody, BegunBody, Counted, Veil};
 use super::failure::Failure;
@@ -28,6 +30,10 @@ const LACKING_MAX: usize = 4;
 /// Time for which another upstream is asked for a block or transaction that one does not have. Clients ask for a
 /// receipt until it is there: each time they would wait for an upstream that stalls.
 const AGREE_MAX: Duration = Duration::from_secs(2);
+/// Time for the head of an upstream that is not followed. The call waits for it.
+const OWN_HEAD_MAX: Duration = Duration::from_secs(1);
+/// Time between two such requests.
+const OWN_HEAD_PAUSE: Duration = Duration::from_millis(250);
 
 /// Place or memory that several requests to upstreams share.
 pub(crate) type Shared = Arc<dyn Send + Sync>;
@@ -326,9 +332,14 @@ impl Relay {
         &self,
         candidate: &Candidate,
         request: &RelayRequest,
-        began: Instant,
+        mut began: Instant,
     ) -> Result<Reply, (Failure, bool)> {
-        let (place, behind) = (candidate.place, candidate.behind);
+        let (place, mut behind) = (candidate.place, candidate.behind);
+        if request.calls.at_head && !candidate.is_followed() {
+            // Before the call: its response may be of an older head than one that is told later.
+            behind = Box::pin(self.lacks_head(candidate, request)).await;
+            began = Instant::now();
+        }
         let (path, body) = (request.path.as_ref(), request.body.clone());
         let more = request.headers(self.state.number);
         let sent = self.clients[place].send(path, body, more).await;
@@ -357,5 +368,35 @@ impl Relay {
         }
         let veil = Veil::of(self.state.keys(place), &body);
         Ok(Reply { status: head.status, content_type, body, veil, behind })
+    }
+
+    /// True if an upstream that is not followed does not say that it has the newest height that the client may
+    /// have seen. It is asked when that is above the last head that it said.
+    async fn lacks_head(&self, candidate: &Candidate, request: &RelayRequest) -> bool {
+        // One call asks for all that wait.
+        let mut known = self.state.own_heads[candidate.place].lock().await;
+        let is_due = known.asked.is_none_or(|asked| asked.elapsed() >= OWN_HEAD_PAUSE);
+        if known.height < request.head && is_due {
+            self.state.charge(candidate, request.address);
+            known.asked = Some(Instant::now());
+            let asking = self.own_head(candidate.place, request);
+            known.height = timeout(OWN_HEAD_MAX, asking).await.ok().flatten().unwrap_or(0);
+            known.asked = Some(Instant::now());
+        }
+        known.height < request.head
+    }
+
+    async fn own_head(&self, place: usize, request: &RelayRequest) -> Option<u64> {
+        #[derive(Deserialize)]
+        struct Number<'a> {
+            result: &'a str,
+        }
+        let call = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber","params":[]}"#;
+        let more = request.headers(self.state.number);
+        let sent = self.clients[place].send(None, Some(Bytes::from_static(call.as_bytes())), more);
+        let response = self.state.check(place, sent.await.ok()?, true).ok()?;
+        let body = BegunBody::read(response.into_body()).await.ok()?;
+        let Number { result } = serde_json::from_slice(body.short()?).ok()?;
+        u64::from_str_radix(result.strip_prefix("0x")?, 16).ok()
     }
 }

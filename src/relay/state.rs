@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, TRANSFER_ENCODING};
 use hyper::{Response, StatusCode};
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tracing::warn;
 
 use super::answer::transactions_bytes_held;
@@ -49,6 +49,15 @@ pub(crate) struct RelayState {
     pub(super) number: u64,
     /// Requests of broadcasts in flight at each endpoint, which may outlive their clients.
     pub(super) sending: Vec<Arc<Semaphore>>,
+    /// Head of each endpoint that is not followed.
+    pub(super) own_heads: Vec<AsyncMutex<OwnHead>>,
+}
+
+/// Head that an upstream told when it was asked last, and the time of that.
+#[derive(Default)]
+pub(super) struct OwnHead {
+    pub(super) height: u64,
+    pub(super) asked: Option<Instant>,
 }
 
 /// A number that no other neve has. It is no secret: a client that names it is not relayed.
@@ -84,6 +93,7 @@ impl RelayState {
         let sending = |_: &Endpoint| Arc::new(Semaphore::new(config.in_flight_total_max));
         let sending = endpoints.iter().map(sending).collect();
         let issued = Mutex::new(Issued::new(now));
+        let own_heads = endpoints.iter().map(|_| AsyncMutex::default()).collect();
         let hedges = HedgeBudget::new(config.hedge_percent);
         Arc::new(Self {
             keys: endpoints.iter().map(|endpoint| Arc::new(KeySearch::new(endpoint))).collect(),
@@ -98,6 +108,7 @@ impl RelayState {
             hedges,
             number,
             sending,
+            own_heads,
         })
     }
 
@@ -359,6 +370,13 @@ pub(crate) struct Candidate {
     pub(super) behind: bool,
     /// True if it most likely lacks something that the call needs.
     pub(super) unlikely: bool,
+}
+
+impl Candidate {
+    /// True if following knows it, and its head.
+    pub(super) fn is_followed(&self) -> bool {
+        self.upstream.is_some()
+    }
 }
 
 /// True if a node may mean this status for its client.

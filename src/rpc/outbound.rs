@@ -45,6 +45,8 @@ pub(crate) struct Outbound {
     transactions: Option<Box<Part>>,
     /// Calls to count when it is relayed.
     pub(crate) calls: Option<Calls>,
+    /// True if a response itself says that its upstream is behind: over WebSocket there are no headers.
+    pub(crate) says_behind: bool,
     reserved: Option<Reservation>,
 }
 
@@ -89,8 +91,27 @@ impl Outbound {
         let (body, ids) = (Vec::new(), Vec::new());
         let (facts, transactions, calls) = (Box::default(), None, None);
         let (repeatable, purpose) = (true, Purpose::Any);
-        let reserved = None;
-        Self { body, repeatable, purpose, facts, ids, batch, transactions, calls, reserved }
+        let (says_behind, reserved) = (false, None);
+        Self {
+            body,
+            repeatable,
+            purpose,
+            facts,
+            ids,
+            batch,
+            transactions,
+            calls,
+            says_behind,
+            reserved,
+        }
+    }
+
+    /// Writes what stands behind the id of an upstream's answer.
+    pub(super) fn write_answer(&self, out: &mut Vec<u8>, text: &[u8], behind: bool) {
+        out.extend_from_slice(text);
+        if behind && self.says_behind {
+            say_behind(out);
+        }
     }
 
     fn add(&mut self, message: &Message<'_>) {
@@ -238,6 +259,21 @@ fn write_invalid(out: &mut Vec<u8>, id: &[u8]) {
     out.push(b'}');
 }
 
+/// Adds to a response, or to the last one of a batch, what the header of this name says over HTTP.
+pub(crate) fn say_behind(text: &mut Vec<u8>) {
+    const MEMBER: &[u8] = b",\"x-neve-upstream\":\"behind\"";
+    let end = text.trim_ascii_end();
+    let end = end.strip_suffix(b"]").unwrap_or(end).trim_ascii_end();
+    // A text that is no response is left as it is.
+    let Some(members) = end.strip_suffix(b"}") else { return };
+    if members.trim_ascii_end().ends_with(b"{") {
+        return;
+    }
+    let place = members.len();
+    text.reserve_exact(MEMBER.len()); // it would grow to twice as much
+    text.splice(place..place, MEMBER.iter().copied());
+}
+
 #[cfg(test)]
 mod tests {
     use neve_jsonrpc::parse;
@@ -291,5 +327,23 @@ mod tests {
         let text = String::from_utf8(made.error(&RpcError::TIMED_OUT)).unwrap();
         let expected = "{\"jsonrpc\":\"2.0\",\"id\":\"\\u003c\",\"error\":{\"code\":-32002,\"message\":\"request timed out\"}}\n";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn response_says_that_its_upstream_is_behind() {
+        let said = |text: &str| {
+            let mut text = text.as_bytes().to_vec();
+            say_behind(&mut text);
+            String::from_utf8(text).unwrap()
+        };
+        let member = r#""x-neve-upstream":"behind""#;
+        assert_eq!(said("{\"id\":1}\n"), format!("{{\"id\":1,{member}}}\n"));
+        assert_eq!(
+            said(r#"[{"a":1},{"b":{}} ] "#),
+            format!(r#"[{{"a":1}},{{"b":{{}},{member}}} ] "#)
+        );
+        for other in ["", "7", "[]", "{}", "[{ }]", "\"}\"", "[1]"] {
+            assert_eq!(said(other), other);
+        }
     }
 }

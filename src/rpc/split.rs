@@ -265,7 +265,7 @@ impl Split {
             whole.append(part);
             if let Some(text) = texts[filler][number].take() {
                 envelope::write_id(whole.text(), id);
-                whole.text().extend_from_slice(&text);
+                self.outbound.write_answer(whole.text(), &text, fillings[filler].behind);
             } else {
                 let error = fillings[filler].response.as_ref().err().cloned();
                 envelope::error(whole.text(), id, &error.unwrap_or_else(absent));

@@ -22,7 +22,7 @@ use crate::http::socket::IdleState;
 use crate::http::{NotDone, Offload};
 use crate::relay::sockets::Opening;
 use crate::relay::{Failure, Hops, Kept, Relay, RelayRequest, RelayState, Shared};
-use crate::rpc::{Filling, LONG_BODY, Mixed, Outbound, Part, Split};
+use crate::rpc::{Filling, LONG_BODY, Mixed, Outbound, Part, Split, say_behind};
 use crate::shared::{Account, Class, ClientAddress, Holder, Reservation};
 
 /// Memory of a relayed request besides its own bytes: one read from the upstream, and as much in flight to
@@ -287,7 +287,13 @@ impl Relayer {
     ) -> Option<ResponseBody> {
         let account = origin.account;
         let bytes = match self.fetch(&mut call, &origin).await {
-            Ok(fetched) => fetched.bytes,
+            Ok(Fetched { mut bytes, behind, .. }) => {
+                // A message has no headers.
+                if behind {
+                    say_behind(&mut bytes);
+                }
+                bytes
+            }
             // A notification gets no response, not even an error (JSON-RPC 2.0, 4.1).
             Err(NotRelayed::Failure(_)) if call.is_silent() => Vec::new(),
             Err(NotRelayed::Failure(failure)) => call.error(&failure.error()),

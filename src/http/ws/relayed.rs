@@ -69,6 +69,7 @@ impl WsConnection<'_> {
                 let calls = split.outbound.count(&self.rpc.counters);
                 note_source(entry.as_ref(), "mixed");
                 let mut changes = split.take_changes();
+                split.outbound.says_behind = true;
                 let filling = relay.fill(split, origin, self.offload);
                 Box::pin(async move {
                     let body = filling.await.map(|mixed| mixed.body).map_err(|why| unfilled(&why));

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use neve_devnet::{DevnetThread, Fault};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::attacks::start;
 use crate::support::client::Response;
 use crate::support::neve::Neve;
 use crate::support::served::devnet;
+use crate::support::ws::Ws;
 
 const BALANCE: &str = "eth_getBalance";
 const LATEST: &str = r#"["0x0000000000000000000000000000000000000001","latest"]"#;
@@ -56,6 +58,30 @@ fn response_says_that_the_upstream_that_gave_it_lacks_the_head() {
     assert_eq!(behind(&client.call(BALANCE, LATEST)), (200, Some("relay"), Some("behind")));
     assert_eq!(behind(&client.post(BATCH)), (200, Some("mixed"), Some("behind")));
     assert_eq!(client.call(BALANCE, LATEST).header("x-neve-head"), Some("0x6"));
+    fault.clear();
+}
+
+#[test]
+fn message_says_that_its_upstream_lacks_the_head() {
+    let (nodes, _dir, neve) = one_behind();
+    let mut ws = Ws::open(&neve);
+    let alone = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{BALANCE}","params":{LATEST}}}"#);
+    let whole = format!("[{alone},{}]", alone.replace(":1,", ":2,"));
+    let mut said = |message: &str| -> Vec<bool> {
+        ws.send(message);
+        let got: Value = serde_json::from_str(&ws.text()).expect("JSON");
+        let all = got.as_array().cloned().unwrap_or_else(|| vec![got]);
+        assert!(all.iter().all(|one| one["result"].is_string()), "{all:?}");
+        all.iter().map(|one| one["x-neve-upstream"] == "behind").collect()
+    };
+    for message in [&alone, BATCH, &whole] {
+        // The one that has the head is asked, though the other one answers, too.
+        assert!(said(message).iter().all(|said| !said));
+    }
+    let fault = nodes[0].faults().inject(Fault::Reset.on(BALANCE));
+    assert_eq!(said(&alone), [true]);
+    assert_eq!(said(BATCH), [false, true], "neve's own answer is not behind");
+    assert_eq!(said(&whole), [false, true], "the last of a batch says it for all");
     fault.clear();
 }
 

@@ -1,6 +1,8 @@
 //! Upstreams of `--relay-to`: by method and height.
 
-use neve_devnet::DevnetThread;
+use std::time::Instant;
+
+use neve_devnet::{DevnetThread, Fault};
 use tempfile::TempDir;
 
 use super::odd::Odd;
@@ -192,4 +194,36 @@ fn rule_that_can_never_apply_is_refused_at_the_start() {
         assert!(said.contains(why) && said.contains("--relay-to "), "{rule}: {said}");
         assert!(!said.contains("SECRET"), "{said}");
     }
+}
+
+#[test]
+fn response_says_that_an_upstream_that_is_not_followed_lacks_the_head() {
+    let (node, own) = (devnet(5), devnet(4));
+    let rule = format!("{BALANCE}={}", own.base_url());
+    let (_dir, neve) = follow(&node, &["--on-miss", "relay", "--relay-to", &rule]);
+    let mut client = neve.client();
+    let mut said = |at: &str| {
+        let got = client.call(BALANCE, &balance(at));
+        assert_eq!((got.status, got.header("x-neve")), (200, Some("relay")), "{}", got.text());
+        got.header("x-neve-upstream").map(str::to_owned)
+    };
+    let behind = || Some("behind".to_owned());
+    assert_eq!(said(r#""latest""#), behind());
+    assert_eq!(said(r#""0x3""#), None, "no head is needed");
+    own.advance(1);
+    neve.wait("its head", |_| said(r#""latest""#).is_none().then_some(()));
+    // It is asked once for each head of neve.
+    let asked = || own.counters().calls("eth_blockNumber");
+    let before = asked();
+    (0..20).for_each(|_| assert_eq!(said(r#""latest""#), None));
+    assert_eq!(asked(), before);
+    // One that does not say its head holds calls up for a second.
+    let stall = own.faults().inject(Fault::Stall.on("eth_blockNumber"));
+    node.advance(1);
+    neve.wait_for_head(6);
+    let began = Instant::now();
+    assert_eq!(said(r#""latest""#), behind());
+    assert!(began.elapsed().as_secs() < 20);
+    stall.clear();
+    assert_eq!(node.counters().calls(BALANCE), 0);
 }
