@@ -32,7 +32,7 @@ pub struct HashFilter {
 struct Place {
     entries: Range<usize>,
     wanted: u32,
-    /// Where it would be if the entries had equal distances: they are of hashes, so few are far from that.
+    /// Place that it would have if entries had equal distances. They are of hashes, so few are far from that.
     guess: usize,
 }
 

@@ -1,7 +1,6 @@
 //! A session: one run of following, up to the first contradiction.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::ops::RangeInclusive;
 
 use bytes::Bytes;
@@ -428,8 +427,7 @@ impl<'f> Session<'f> {
 }
 
 /// True if the senders of a height are recovered. That takes six times everything else: far below the head it is left out
-/// (0009). The head of most upstreams decides. One that names a false head must not have it left out at the true head, nor
-/// one that is far behind have it done for all heights.
+/// (0009). The head of most upstreams decides: a false one must not have it left out, nor one far behind have it done.
 fn recovers(which: Senders, height: u64, sight: &PoolState) -> bool {
     match which {
         Senders::Always => true,
@@ -443,12 +441,6 @@ fn texts_of(record: &Record) -> Payload {
     let text =
         |part: usize| record.parts.get(part).map_or_else(Bytes::new, |part| part.bytes.clone());
     (text(FULL), text(RECEIPTS))
-}
-
-impl fmt::Debug for Session<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("last", &self.last).finish_non_exhaustive()
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Keys of an upstream that its own responses repeat.
 
+use std::fmt::Write;
 use std::fs;
 
 use rustix::process::Signal;
@@ -74,7 +75,7 @@ fn chunked(body: &str, ends: impl Iterator<Item = usize>) -> String {
     let (mut all, mut from) = (format!("{head}\r\nTransfer-Encoding: chunked\r\n\r\n"), 0);
     for end in ends.chain([body.len()]) {
         let chunk = &body[from..end];
-        all.push_str(&format!("{:x}\r\n{chunk}\r\n", chunk.len()));
+        write!(all, "{:x}\r\n{chunk}\r\n", chunk.len()).expect("a text grows");
         from = end;
     }
     all + "0\r\n\r\n"
