@@ -284,10 +284,6 @@ impl HeightFetcher {
                 _ => one_batch(upstream, named).await,
             }
         };
-        // With one upstream only, a stall leaves no choice: it is waited for up to its timeout.
-        if self.pool.sight().borrow().admitted < 2 {
-            return ask.await;
-        }
         self.unless_stalled(upstream, ask).await
     }
 
@@ -302,6 +298,11 @@ impl HeightFetcher {
         loop {
             if let Ok(texts) = timeout(limit, &mut ask).await {
                 return texts;
+            }
+            // With one upstream only, a stall leaves no choice: it is waited for up to its timeout. Another one may
+            // come meanwhile.
+            if self.pool.sight().borrow().admitted < 2 {
+                continue;
             }
             let Some(left) = upstream.resting() else { return Err(FetchError::Stalled) };
             if self.pool.admitted().into_iter().any(|(_, one)| one.resting().is_none()) {

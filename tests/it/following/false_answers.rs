@@ -341,15 +341,36 @@ fn upstream_that_limits_the_calls_of_batches_is_followed() {
     assert!(!neve.log().contains("upstream failed"), "{}", neve.log());
 }
 
-/// Gives its heights to the other one, and does not take it for one that stalls.
-#[test]
-fn upstream_that_throttles_beside_a_free_one_is_not_penalized() {
+/// An upstream that throttles, and one that does not.
+fn throttling_and_free() -> [DevnetThread; 2] {
     let mut config = config(Helicon::FromGenesis);
     config.chain.profile = Profile::many_logs();
     let free = start(config.clone());
     config.rate_limit = Some(RateLimit { per_second: 20.0, counts: Counted::Calls });
     let throttling = start(config);
     throttling.faults().inject(Fault::NoBlockReceipts);
+    [throttling, free]
+}
+
+#[test]
+fn heights_in_flight_go_to_an_upstream_that_comes_later() {
+    let [throttling, free] = throttling_and_free();
+    let absent = free.faults().inject(Fault::Refuse);
+    let (dir, urls) = (fresh_dir(), [&throttling, &free].map(|node| node.base_url()));
+    let arguments = ["--upstream", &urls[0], "--upstream", &urls[1], "--start", "0"];
+    let neve = Neve::start(dir.path(), &arguments);
+    neve.wait("requests that are throttled", |_| {
+        let labels = format!("upstream=\"{}\",reason=\"throttled\"", urls[0]);
+        (neve.count(&format!("neve_upstream_faults_total{{{labels}}}")) > 0).then_some(())
+    });
+    absent.clear();
+    neve.wait_for_head(HEAD);
+}
+
+/// Gives its heights to the other one, and does not take it for one that stalls.
+#[test]
+fn upstream_that_throttles_beside_a_free_one_is_not_penalized() {
+    let [throttling, free] = throttling_and_free();
     let (dir, urls) = (fresh_dir(), [&throttling, &free].map(|node| node.base_url()));
     let arguments = ["--upstream", &urls[0], "--upstream", &urls[1], "--start", "0"];
     let neve = Neve::start(dir.path(), &arguments);
