@@ -103,7 +103,8 @@ fn call_that_its_upstream_refuses_sends_no_other_one_elsewhere() {
     let (_dir, neve) = follow(&node, &["--on-miss", "relay", "--relay-to", &rule]);
     let mut client = neve.client();
     for status in [400, 403, 404, 413, 414, 415, 422, 431] {
-        let refusal = format!("HTTP/1.1 {status} x\r\nContent-Length: 0\r\n\r\n");
+        let refusal =
+            format!("HTTP/1.1 {status} x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
         private.answer_as(SEND, refusal.as_bytes());
         let refused = client.call(SEND, &raw);
         assert_eq!(refused.status, 502, "{status}: {}", refused.text());
@@ -130,7 +131,9 @@ fn limit_of_the_upstream_of_a_rule_sends_no_transaction_elsewhere() {
     let (_dir, neve) = follow(&node, &[&relay[..], &[&rule]].concat());
     let mut client = neve.client();
     for status in [429, 503] {
-        let limit = format!("HTTP/1.1 {status} x\r\nRetry-After: 2\r\nContent-Length: 0\r\n\r\n");
+        let limit = format!(
+            "HTTP/1.1 {status} x\r\nConnection: close\r\nRetry-After: 2\r\nContent-Length: 0\r\n\r\n"
+        );
         private.answer_as(SEND, limit.as_bytes());
         assert_eq!(client.call(SEND, &raw).status, 429);
         private.answer_with(SEND, &result("private"));
