@@ -19,6 +19,7 @@ use super::state::{Candidate, RelayState};
 use crate::client::{StreamClient, Ticker};
 use crate::rpc::{CallFacts, Transactions};
 use crate::shared::{ClientAddress, Reservation};
+use crate::upstream::height;
 
 /// Clock of deadlines: that of the runtime's timers.
 pub(super) type TokioInstant = tokio::time::Instant;
@@ -29,11 +30,12 @@ pub(crate) const ATTEMPTS_MAX: usize = 2;
 const LACKING_MAX: usize = 4;
 /// Time for which another upstream is asked for a block or transaction that one does not have. Clients ask for a
 /// receipt until it is there: each time they would wait for an upstream that stalls.
-const AGREE_MAX: Duration = Duration::from_secs(2);
+pub(super) const AGREE_MAX: Duration = Duration::from_secs(2);
 /// Time for the head of an upstream that is not followed. The call waits for it.
 const OWN_HEAD_MAX: Duration = Duration::from_secs(1);
-/// Time between two such requests.
+/// Time between two such requests, and after one without a response.
 const OWN_HEAD_PAUSE: Duration = Duration::from_millis(250);
+const OWN_HEAD_SILENT: Duration = Duration::from_secs(10);
 
 /// Place or memory that several requests to upstreams share.
 pub(crate) type Shared = Arc<dyn Send + Sync>;
@@ -131,14 +133,14 @@ impl Tried {
 
     fn lacks(&mut self, lack: Lack, reply: Reply) {
         self.lacked += 1;
-        // `null` says more than that a method is not there.
-        if self.lacking.as_ref().is_none_or(|(held, _)| *held <= lack) {
+        // `null` says more than that a method is not there. Of equal ones that of the better upstream counts.
+        if self.lacking.as_ref().is_none_or(|(held, _)| *held < lack) {
             self.lacking = Some((lack, reply));
         }
     }
 
     /// True if there is a response that only another upstream's can better, and soon.
-    fn may_end(&self) -> bool {
+    pub(super) fn may_end(&self) -> bool {
         self.lacking.as_ref().is_some_and(|(lack, _)| lack.is_of_block())
     }
 
@@ -375,13 +377,14 @@ impl Relay {
     async fn lacks_head(&self, candidate: &Candidate, request: &RelayRequest) -> bool {
         // One call asks for all that wait.
         let mut known = self.state.own_heads[candidate.place].lock().await;
-        let is_due = known.asked.is_none_or(|asked| asked.elapsed() >= OWN_HEAD_PAUSE);
+        let is_due = known.due.is_none_or(|due| due <= Instant::now());
         if known.height < request.head && is_due {
             self.state.charge(candidate, request.address);
-            known.asked = Some(Instant::now());
             let asking = self.own_head(candidate.place, request);
-            known.height = timeout(OWN_HEAD_MAX, asking).await.ok().flatten().unwrap_or(0);
-            known.asked = Some(Instant::now());
+            let told = timeout(OWN_HEAD_MAX, asking).await.ok().flatten();
+            // Only now: a client that leaves meanwhile must not have others wait for the next time.
+            known.height = told.unwrap_or(0);
+            known.due = Some(Instant::now() + told.map_or(OWN_HEAD_SILENT, |_| OWN_HEAD_PAUSE));
         }
         known.height < request.head
     }
@@ -397,6 +400,6 @@ impl Relay {
         let response = self.state.check(place, sent.await.ok()?, true).ok()?;
         let body = BegunBody::read(response.into_body()).await.ok()?;
         let Number { result } = serde_json::from_slice(body.short()?).ok()?;
-        u64::from_str_radix(result.strip_prefix("0x")?, 16).ok()
+        height(result)
     }
 }

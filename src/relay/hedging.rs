@@ -9,7 +9,10 @@ use std::vec;
 use futures_util::future::{Either, select};
 use tokio::time::timeout;
 
-use super::exchange::{Attempt, Hedged, Relay, RelayRequest, TokioInstant, Tried, UpstreamOutcome};
+use super::exchange::{
+    AGREE_MAX, Attempt, Hedged, Relay, RelayRequest, TokioInstant, Tried, UpstreamOutcome,
+};
+use super::failure::Failure;
 use super::hedge::Hedge;
 use super::state::Candidate;
 use crate::shared::ClientAddress;
@@ -36,6 +39,10 @@ impl Relay {
         request: &RelayRequest,
     ) -> Option<Duration> {
         next.filter(|next| next.place != candidate.place && !next.unlikely)?;
+        // It may be asked for its head first, which says nothing of how slow its responses are.
+        if request.calls.at_head && !candidate.is_followed() {
+            return None;
+        }
         let on = self.state.hedges.is_on() && may_hedge(request);
         on.then(|| self.state.gate(candidate.place).hedge_after()).flatten()
     }
@@ -70,11 +77,11 @@ impl Relay {
             }
             Either::Left((bad, second)) => {
                 tried.note(bad);
-                (second.await, true)
+                (self.rest_of(candidate.place, second, tried).await, true)
             }
             Either::Right((bad, first)) => {
                 tried.note(bad);
-                (first.await, false)
+                (self.rest_of(place, first, tried).await, false)
             }
         };
         hedge.outcome = match (&outcome, won) {
@@ -83,6 +90,22 @@ impl Relay {
             _ => "failed",
         };
         outcome
+    }
+
+    /// Waits for the other upstream: only a while if the first one has said that it lacks the block.
+    async fn rest_of(
+        &self,
+        place: usize,
+        other: impl Future<Output = UpstreamOutcome>,
+        tried: &Tried,
+    ) -> UpstreamOutcome {
+        if !tried.may_end() {
+            return other.await;
+        }
+        timeout(AGREE_MAX, other).await.unwrap_or_else(|_| {
+            self.state.gate(place).timed_out(Instant::now());
+            UpstreamOutcome::Failed(Failure::TimedOut, false)
+        })
     }
 
     /// Takes the next upstream for a hedge, if the budget and the upstream have room.

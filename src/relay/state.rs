@@ -53,11 +53,11 @@ pub(crate) struct RelayState {
     pub(super) own_heads: Vec<AsyncMutex<OwnHead>>,
 }
 
-/// Head that an upstream told when it was asked last, and the time of that.
+/// Head that an upstream told when it was asked last, and the time from which it may be asked again.
 #[derive(Default)]
 pub(super) struct OwnHead {
     pub(super) height: u64,
-    pub(super) asked: Option<Instant>,
+    pub(super) due: Option<Instant>,
 }
 
 /// A number that no other neve has. It is no secret: a client that names it is not relayed.
@@ -285,12 +285,12 @@ impl RelayState {
     /// may have seen `head`. Returns what it lacks.
     pub(super) fn learn(
         &self,
-        &Candidate { place, behind, .. }: &Candidate,
+        candidate: &Candidate,
         (calls, head): (&CallFacts, u64),
         response: &[u8],
         address: ClientAddress,
     ) -> Option<Lack> {
-        let now = Instant::now();
+        let (place, now) = (candidate.place, Instant::now());
         if !calls.opening.is_empty() {
             lock(&self.issued).note(response, &calls.opening, (place, address), now);
         }
@@ -299,10 +299,17 @@ impl RelayState {
         }
         let lack = Lack::of(response, calls, head)?;
         // An upstream that is behind may have the block soon.
-        if !(behind && lack.is_of_block()) {
+        if !lack.is_of_block() || !candidate.behind && self.reaches(candidate, calls.height) {
             self.gate(place).lacks.learn(lack, calls, now);
         }
         Some(lack)
+    }
+
+    /// True if an upstream has reached a height, as far as is known.
+    fn reaches(&self, candidate: &Candidate, height: Option<u64>) -> bool {
+        // The head of one that is not followed is known only if a call has asked for it.
+        let own = || self.own_heads[candidate.place].try_lock().map_or(0, |known| known.height);
+        candidate.is_followed() || height.is_none_or(|height| height <= own())
     }
 
     /// Search for the keys of an upstream.

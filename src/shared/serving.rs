@@ -69,6 +69,11 @@ impl Serving {
         Self { reader, state: Arc::clone(&self.state) }
     }
 
+    /// Newest height that a client may have seen; 0 of an empty store. The head that is told follows a moment later.
+    pub(crate) fn newest_seen(&self) -> u64 {
+        self.reader.range().map_or(0, |range| *range.end())
+    }
+
     /// Wakes those who wait for heads, after one was published or withdrawn.
     pub(crate) fn head_moved(&self) {
         self.freshness.set_head_time(head_time(&self.reader));

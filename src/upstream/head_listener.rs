@@ -222,7 +222,7 @@ pub(crate) fn quantity(text: &str) -> Option<u64> {
 }
 
 /// A height in hex, as an upstream names it.
-pub(super) fn height(text: &str) -> Option<u64> {
+pub(crate) fn height(text: &str) -> Option<u64> {
     quantity(text).filter(|height| *height <= HEIGHT_MAX)
 }
 

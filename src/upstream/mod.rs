@@ -13,7 +13,7 @@ mod state;
 mod upgrades;
 
 pub(crate) use fetch_need::{FetchNeed, Priority};
-pub(crate) use head_listener::{Announced, HeadListener};
+pub(crate) use head_listener::{Announced, HeadListener, height};
 pub(crate) use limits::RateLimiter;
 pub(crate) use monitor::UpstreamMonitor;
 pub(crate) use node_info::{NodeInfo, watch_upgrades};

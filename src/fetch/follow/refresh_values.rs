@@ -74,7 +74,7 @@ struct Asked {
     complete: bool,
 }
 
-/// Asks for all values at once. A method that stalls holds up no other one.
+/// Asks for all values at once. A method that stalls holds up the end of the round, up to `TIME_MAX`.
 async fn relay_all(
     pool: &UpstreamPool,
     serving: &Serving,

@@ -55,7 +55,7 @@ impl Service {
     fn origin(&self, client: &Client, hops: Hops) -> CallOrigin<'_> {
         let account = self.responder.rpc.memory.account(client.address);
         // Of an empty store no client has seen a head: any upstream will do.
-        let head = self.responder.rpc.serving.head().unwrap_or(0);
+        let head = self.responder.rpc.serving.newest_seen();
         let trace = client.entry.as_ref().map(|entry| entry.trace()).unwrap_or_default();
         CallOrigin::new(client.address, account, head).through(hops).in_trace(trace)
     }

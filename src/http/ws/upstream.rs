@@ -52,7 +52,7 @@ pub(super) async fn next(upstream: &mut Option<UpstreamSocket>) -> SocketEvent {
 
 /// A client's part of a call.
 pub(super) fn origin(rpc: &Arc<Rpc>, address: ClientAddress, hops: Hops) -> CallOrigin<'_> {
-    let head = rpc.serving.head().unwrap_or(0);
+    let head = rpc.serving.newest_seen();
     CallOrigin::new(address, rpc.memory.account(address), head).through(hops)
 }
 

@@ -58,8 +58,9 @@ struct Caller<'n> {
     http: Client,
     ws: Option<Ws>,
     node: Client,
-    /// Highest head that it was told.
-    seen: u64,
+    /// Highest heads that it was told: by headers, and by block numbers. They are told one after the other.
+    headers: u64,
+    numbers: u64,
     /// Highest block of the chain.
     top: &'n AtomicU64,
 }
@@ -67,18 +68,18 @@ struct Caller<'n> {
 impl<'n> Caller<'n> {
     fn new(neve: &'n Neve, node: &DevnetThread, top: &'n AtomicU64) -> Self {
         let node = Client::new(node.address());
-        Self { neve, http: neve.client(), ws: None, node, seen: HEAD, top }
+        Self { neve, http: neve.client(), ws: None, node, headers: HEAD, numbers: HEAD, top }
     }
 
-    /// Takes a head. None is below an earlier one, or above the chain, whatever an upstream says.
-    fn sees(&mut self, head: Option<&str>) {
+    /// Takes a head. None is below an earlier one of its kind, or above the chain, whatever an upstream says.
+    fn sees(&self, head: Option<&str>, seen: u64) -> u64 {
         let digits = head.and_then(|head| head.strip_prefix("0x"));
         let head = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
         let head = head.expect("a response names its head");
-        assert!(head >= self.seen, "the head went back from {} to {head}", self.seen);
+        assert!(head >= seen, "the head went back from {seen} to {head}");
         let top = self.top.load(Ordering::Relaxed);
         assert!(head <= top, "head {head} of a chain up to {top}");
-        self.seen = head;
+        head
     }
 
     /// Posts a body; `Err` has the outcome if there is no JSON.
@@ -86,7 +87,7 @@ impl<'n> Caller<'n> {
         let head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json";
         let request = format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
         let got = self.http.raw(request.as_bytes()).map_err(|_| "connection cut".to_owned())?;
-        self.sees(got.header("x-neve-head"));
+        self.headers = self.sees(got.header("x-neve-head"), self.headers);
         if got.header("content-type") != Some("application/json") {
             assert_eq!(got.status, 503, "{}", got.text());
             return Err("no memory".to_owned());
@@ -108,13 +109,12 @@ impl<'n> Caller<'n> {
 
     fn batch(&mut self, id: u64) -> String {
         let honest = self.balance_of_node(id);
-        let (number, seen) = (|id| call(id, "eth_blockNumber", &json!([])), self.seen);
+        let number = |id| call(id, "eth_blockNumber", &json!([]));
         match self.post(&format!("[{},{},{}]", number(1), balance(id), number(2))) {
             Ok(got) => {
-                // The header has the newest head. The numbers are of the time before it.
-                let newest = std::mem::replace(&mut self.seen, seen);
-                [0, 2].into_iter().for_each(|at| self.sees(got[at]["result"].as_str()));
-                self.sees(Some(&format!("{newest:#x}")));
+                for at in [0, 2] {
+                    self.numbers = self.sees(got[at]["result"].as_str(), self.numbers);
+                }
                 outcome(&got[1], id, |result| *result == honest)
             }
             Err(other) => other,
@@ -158,7 +158,7 @@ impl<'n> Caller<'n> {
         };
         let json = |text: String| -> Value { serde_json::from_str(&text).expect("JSON") };
         let (number, got) = (json(number), json(text));
-        self.sees(number["result"].as_str());
+        self.numbers = self.sees(number["result"].as_str(), self.numbers);
         outcome(&got, id, |result| *result == honest)
     }
 

@@ -203,8 +203,7 @@ fn rule_that_can_never_apply_is_refused_at_the_start() {
 fn response_says_that_an_upstream_that_is_not_followed_lacks_the_head() {
     let (node, own) = (devnet(5), devnet(4));
     let rule = format!("{BALANCE}={}", own.base_url());
-    // Without hedges: while it is asked for its head, a call would go to the followed upstream too.
-    let arguments = ["--on-miss", "relay", "--relay-hedge-percent", "0", "--relay-to", &rule];
+    let arguments = ["--on-miss", "relay", "--relay-hedge-percent", "100", "--relay-to", &rule];
     let (_dir, neve) = follow(&node, &arguments);
     let mut client = neve.client();
     let mut said = |at: &str| {

@@ -394,3 +394,24 @@ fn receipt_that_is_not_there_waits_for_no_upstream_that_stalls() {
     assert!(stall.hits() <= waits, "{} of 8 calls", stall.hits());
     stall.clear();
 }
+
+#[test]
+fn receipt_that_is_not_there_waits_for_no_hedge_that_stalls() {
+    const RECEIPT: &str = "eth_getTransactionReceipt";
+    let nodes = [devnet(5), devnet(5)];
+    let rule = format!("{RECEIPT}={}", nodes[0].base_url());
+    let urls = nodes.each_ref().map(|node| node.base_url());
+    let arguments = ["--relay-hedge-percent", "100", "--relay-timeout", "1h", "--relay-to", &rule];
+    let (_dir, neve) = start(&urls, &arguments);
+    let mut client = neve.client();
+    let mut receipt = || client.result(RECEIPT, &format!("[\"0x{:064x}\"]", 7));
+    // So many that there is a usual time.
+    (0..30).for_each(|_| assert!(receipt().is_null()));
+    let slow = nodes[0].faults().inject(Fault::Latency(Duration::from_secs(1)).on(RECEIPT));
+    let stall = nodes[1].faults().inject(Fault::Stall.on(RECEIPT));
+    let began = Instant::now();
+    assert!(receipt().is_null());
+    assert!(began.elapsed().as_secs() < 30, "it waited for the stalled one");
+    assert!(stall.hits() > 0, "it was asked beside the slow one");
+    (slow.clear(), stall.clear());
+}
