@@ -191,9 +191,20 @@ impl Proofs {
         [&state.segments, &state.others].iter().any(|known| known.get(&first) == Some(&digest))
     }
 
+    /// Notes the sequence of a manifest; an error if a later one was noted before, or that is not known.
+    pub(super) fn take_newest(&self, sequence: u64) -> Result<(), String> {
+        if self.take(sequence)? {
+            return Ok(());
+        }
+        let file = self.path.display();
+        Err(format!(
+            "manifest {sequence} is earlier than one that {file} names; remove that file if the archive was begun anew"
+        ))
+    }
+
     /// Notes the sequence of a manifest. False if a later one was noted before; an error if that is not known. Then the
     /// file is read again, which an operator may have mended.
-    pub(super) fn take(&self, sequence: u64) -> Result<bool, String> {
+    fn take(&self, sequence: u64) -> Result<bool, String> {
         if lock(&self.state).doubt.is_some() {
             self.read_file();
         }

@@ -219,7 +219,8 @@ impl ArchiveReader {
         None
     }
 
-    /// Heights that are answered; an error if it cannot be known whether the manifest is an earlier one.
+    /// Heights that are answered; an error if the manifest is an earlier one, does not descend from the trusted one, or
+    /// that cannot be known.
     async fn answered(
         self: &Arc<Self>,
         manifest: &Arc<Manifest>,
@@ -228,17 +229,22 @@ impl ArchiveReader {
         let all = || manifest.heights().map(|(first, last)| first..=last);
         match self.trust {
             ArchiveTrust::Manifest(trusted) => {
-                let is_taken = self.takes_descendant(manifest, digest, Digest(trusted)).await?;
-                Ok((all().filter(|_| is_taken), None))
+                self.takes_descendant(manifest, digest, Digest(trusted)).await?;
+                Ok((all(), None))
             }
             ArchiveTrust::Key(key) => {
                 let (reader, signed) = (Arc::clone(self), Arc::clone(manifest));
                 // A manifest of the whole chain has 30 MB, and its sequence goes to the disk.
                 let checking = move || {
                     let is_signed = is_signed_by(&signed, &key);
-                    if is_signed { reader.proofs.take(signed.sequence) } else { Ok(false) }
+                    if is_signed {
+                        reader.proofs.take_newest(signed.sequence)?;
+                    }
+                    Ok(is_signed)
                 };
-                let is_taken = tokio::task::spawn_blocking(checking).await.unwrap_or(Ok(false))?;
+                let checked: Result<bool, String> =
+                    tokio::task::spawn_blocking(checking).await.unwrap_or(Ok(false));
+                let is_taken = checked?;
                 Ok((all().filter(|_| is_taken), None))
             }
             ArchiveTrust::Prove => {

@@ -84,6 +84,10 @@ fn manifest_is_taken_from_the_holder_of_the_key_and_never_an_earlier_one() {
     let neve = replica(dir.path(), &trust);
     neve.wait_for_log("archive manifest refused");
     assert_eq!(status(&neve, 3), 421, "an earlier manifest");
+    neve.wait("the reason", |health| {
+        let error = health["archive"]["segments"]["error"].as_str().unwrap_or_default();
+        error.contains("manifest 1 is earlier than one that").then_some(())
+    });
     neve.stop_in_time();
     let text = String::from_utf8(newest).expect("it is text");
     let forged =
@@ -126,6 +130,10 @@ fn manifest_is_taken_that_descends_from_the_trusted_one_and_no_other() {
     let neve = replica();
     neve.wait_for_log("archive manifest refused");
     assert_eq!(status(&neve, 3), 421, "an earlier manifest, though it is the trusted one");
+    neve.wait("the reason", |health| {
+        let error = health["archive"]["segments"]["error"].as_str().unwrap_or_default();
+        error.contains("manifest 1 is earlier than one that").then_some(())
+    });
     neve.stop_in_time();
     fs::remove_file(&manifest).expect("it is ours");
     pushed(bucket.source_dir.path(), &[&place]);

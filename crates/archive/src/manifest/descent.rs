@@ -61,6 +61,10 @@ impl Manifest {
         if objects.len() > LINK_OBJECTS_MAX || links.len() > LINKS_MAX || before >= self.sequence {
             return Err(ArchiveError::malformed(WHAT, "more links than manifests before"));
         }
+        let first = self.sequence.saturating_sub(links.len() as u64);
+        if !links.is_empty() && (first == 1) != self.descent.after.is_none() {
+            return Err(ArchiveError::malformed(WHAT, "a first link that follows no chain"));
+        }
         Ok(())
     }
 }

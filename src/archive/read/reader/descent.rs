@@ -19,14 +19,14 @@ pub(super) struct Descendants {
 }
 
 impl ArchiveReader {
-    /// True if a manifest is the trusted one or descends from it, and none with a higher sequence was taken before. An
-    /// error says why it is refused.
+    /// Takes a manifest that is the trusted one or descends from it, if none with a higher sequence was taken before.
+    /// An error says why it is refused.
     pub(super) async fn takes_descendant(
         self: &Arc<Self>,
         manifest: &Arc<Manifest>,
         digest: Digest,
         trusted: Digest,
-    ) -> Result<bool, String> {
+    ) -> Result<(), String> {
         let refused = lock(&self.descendants).refused.clone();
         // Its links may be a thousand objects, which are read once a minute at most.
         let refused = refused.filter(|(of, at, _)| *of == digest && at.elapsed() < MANIFEST_EVERY);
@@ -38,12 +38,10 @@ impl ArchiveReader {
             return Err(why);
         }
         let (reader, sequence) = (Arc::clone(self), manifest.sequence);
-        let taking = tokio::task::spawn_blocking(move || reader.proofs.take(sequence));
-        let is_taken = taking.await.unwrap_or(Ok(false))?;
-        if is_taken {
-            lock(&self.descendants).last = Some(digest);
-        }
-        Ok(is_taken)
+        let taking = tokio::task::spawn_blocking(move || reader.proofs.take_newest(sequence));
+        taking.await.unwrap_or_else(|ended| Err(ended.to_string()))?;
+        lock(&self.descendants).last = Some(digest);
+        Ok(())
     }
 
     async fn descends(

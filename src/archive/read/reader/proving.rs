@@ -36,15 +36,16 @@ pub(super) struct Demand {
     /// Lowest height that was asked for since the last proof began.
     lowest: AtomicU64,
     asked: Notify,
-    /// True if the last segment that was to be proven was rejected: another attempt soon would find no other one.
-    is_rejected: AtomicBool,
+    /// True if the last segment that was to be proven was rejected, or there was none: another attempt soon would find
+    /// no other one.
+    is_hopeless: AtomicBool,
 }
 
 impl Default for Demand {
     fn default() -> Self {
         let (manifest, asked) = (ArcSwapOption::default(), Notify::default());
-        let (lowest, is_rejected) = (AtomicU64::new(u64::MAX), AtomicBool::new(false));
-        Self { manifest, lowest, asked, is_rejected }
+        let (lowest, is_hopeless) = (AtomicU64::new(u64::MAX), AtomicBool::new(false));
+        Self { manifest, lowest, asked, is_hopeless }
     }
 }
 
@@ -66,7 +67,7 @@ impl Demand {
         let Some(lowest) = self.unproven(want, known) else { return false };
         self.lowest.fetch_min(lowest, Ordering::Relaxed); // the wake-up orders it
         self.asked.notify_one();
-        !self.is_rejected.load(Ordering::Relaxed)
+        !self.is_hopeless.load(Ordering::Relaxed)
     }
 
     /// True if [`Self::ask`] asks for a proof.
@@ -125,7 +126,9 @@ impl ArchiveReader {
             self.demand.asked.notified().await;
             let lowest = self.demand.lowest.swap(u64::MAX, Ordering::Relaxed);
             let began = Instant::now();
-            let rest = match self.prove_next(lowest).await {
+            let next = self.prove_next(lowest).await;
+            let finds_nothing = matches!(next, Ok(None)) && !self.is_proven(lowest);
+            let rest = match next {
                 Ok(None) => AGAIN_UNREAD, // the tail changes meanwhile
                 Ok(Some(first)) => {
                     info!(first, "archived segment proven");
@@ -143,7 +146,8 @@ impl ArchiveReader {
                     rest
                 }
             };
-            self.demand.is_rejected.store(rest == AGAIN_REJECTED, Ordering::Relaxed);
+            let is_hopeless = finds_nothing || rest == AGAIN_REJECTED;
+            self.demand.is_hopeless.store(is_hopeless, Ordering::Relaxed);
             sleep(rest).await;
         }
     }
@@ -153,21 +157,35 @@ impl ArchiveReader {
     async fn prove_next(&self, asked: u64) -> Result<Option<u64>, Unproven> {
         let (manifest, end) = (self.demand.manifest.load_full(), self.end());
         let Some((manifest, end)) = manifest.zip(end) else { return Ok(None) };
+        let mut failed = None;
         if let Some(anchored) = self.anchor_below(&manifest, end) {
-            let proven = self.prove_anchored(&manifest, anchored, asked).await?;
-            let heights = self.proofs.anchored_heights(&manifest, &anchored.1);
-            // What was proven meanwhile is answered soon.
-            if proven.is_some() || heights.is_some_and(|heights| heights.contains(&asked)) {
-                return Ok(proven);
+            match self.prove_anchored(&manifest, anchored, asked).await {
+                // What was proven meanwhile is answered soon.
+                Ok(proven) if proven.is_some() || self.is_proven(asked) => return Ok(proven),
+                Ok(_) => {}
+                // A wrong anchor holds up no proof from the tail.
+                Err(why) => failed = Some(why),
             }
         }
         let candidate = self.proofs.candidate(&manifest, end, None);
         let candidate = candidate.filter(|candidate| asked < candidate.above.first);
-        let Some(candidate) = candidate else { return Ok(None) };
+        let Some(candidate) = candidate else { return failed.map_or(Ok(None), Err) };
         self.prove_candidate(&manifest, &candidate, u64::MAX).await?;
         let proofs = Arc::clone(&self.proofs);
         self.files.pages.off(move || proofs.add(&candidate.segment)).await?;
         Ok(Some(candidate.segment.first))
+    }
+
+    /// True if a height is proven, so that it is answered soon if it is not yet.
+    fn is_proven(&self, height: u64) -> bool {
+        let (manifest, end) = (self.demand.manifest.load_full(), self.end());
+        let Some((manifest, end)) = manifest.zip(end) else { return false };
+        let from_anchor = || {
+            let (_, entry) = self.anchor_below(&manifest, end)?;
+            self.proofs.anchored_heights(&manifest, &entry)
+        };
+        let ranges = [self.proofs.heights(&manifest, end), from_anchor()];
+        ranges.into_iter().flatten().any(|heights| heights.contains(&height))
     }
 
     /// Returns the anchor and its segment, unless that is proven from the served range on, which begins at `end`.

@@ -24,6 +24,21 @@ pub(super) fn archive(store: &Arc<FaultStore>) -> ArchiveStore {
     ArchiveStore::over(Arc::clone(store) as Arc<dyn object_store::ObjectStore>)
 }
 
+/// Pushes to a store that is cut off behind so many changes, and works again afterwards. True if it was cut off.
+pub(super) async fn cut_push(
+    store: &FaultStore,
+    archive: &ArchiveStore,
+    dir: &Path,
+    changes: i64,
+) -> bool {
+    store.cut_after(Some(changes));
+    let pushed = pushed(archive, dir).await;
+    let was_cut = store.is_cut();
+    assert_eq!(pushed.is_err(), was_cut, "{pushed:?}");
+    store.cut_after(None);
+    was_cut
+}
+
 pub(super) async fn pushed(archive: &ArchiveStore, dir: &Path) -> Result<Pushed, Failed> {
     let writer = Writer::begin(archive, &PLAIN).await?;
     push(&writer, dir, |_| ()).await
