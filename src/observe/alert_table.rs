@@ -343,7 +343,8 @@ pub(super) const ALERTS: &[Alert] = alerts! {
             "`share` and `queue_share`: one address asks for most. Behind a front set `--trusted-proxies`.",
             "`budget`: raise `--archive-reads-per-second` or `--archive-read-bytes-per-second`, as far as the bill allows.",
             "`queue` and `wait`: the store is slow, or `--archive-cache-bytes` is too small for the heights in demand.",
-            "`files`: requests need too many segments at once. Lower `--batch-items-max`, or raise `LimitNOFILE=` up to 16384.",
+            "`files`: requests need too many segments at once, \
+            or one client over half of them for its logs. Lower `--batch-items-max`, or raise `LimitNOFILE=` up to 16384.",
         ]
         fires [("neve_archive_refused_reads_total{job=\"neve\", instance=\"a\", reason=\"share\"}", "0+6x60")]
     Ticket "NeveArchiveUnproven" for "0m"

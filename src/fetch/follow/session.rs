@@ -412,7 +412,9 @@ impl<'f> Session<'f> {
     async fn release(&mut self) -> Result<(), SessionEnd> {
         let settled = self.window.settled();
         // What is settled cannot be disproved, so that nobody is blamed for it.
-        settled.inspect(|settled| self.givers.settle(*settled));
+        if let Some(settled) = settled {
+            self.givers.settle(settled);
+        }
         while let Some((record, room)) = self.held.pop_front_if(|(record, ..)| {
             let trusted = self.distrust.is_none_or(|distrust| record.height > distrust);
             trusted || settled.is_some_and(|settled| record.height <= settled)

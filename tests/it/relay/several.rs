@@ -413,5 +413,6 @@ fn receipt_that_is_not_there_waits_for_no_hedge_that_stalls() {
     assert!(receipt().is_null());
     assert!(began.elapsed().as_secs() < 30, "it waited for the stalled one");
     assert!(stall.hits() > 0, "it was asked beside the slow one");
-    (slow.clear(), stall.clear());
+    slow.clear();
+    stall.clear();
 }
