@@ -197,6 +197,12 @@ mod tests {
     }
 
     #[test]
+    fn page_for_operators_has_the_number_of_rules() {
+        let said = format!("SUCCESS: {} rules found", rules().matches("- alert: ").count());
+        assert!(include_str!("../../docs/operating/watch.md").contains(&said), "{said}");
+    }
+
+    #[test]
     fn alert_names_only_metrics_of_the_table() {
         for alert in ALERTS {
             let words = alert.expr.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
