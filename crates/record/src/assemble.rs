@@ -58,20 +58,26 @@ pub(crate) fn cut_texts(
     parsed: &Block<'_>,
     proven: &Receipts<'_>,
 ) -> Record {
+    let mut record = derived(&block, parsed, proven);
+    record.parts[FULL] = Part::uncompressed(block);
+    record.parts[RECEIPTS] = Part::uncompressed(receipts);
+    record
+}
+
+/// Makes all of a record that is derived from the node's texts, without these.
+pub(crate) fn derived(block: &[u8], parsed: &Block<'_>, proven: &Receipts<'_>) -> Record {
     // Both forms are made at ingest, so that no request parses or edits JSON.
-    let (hashes, header) = (with_hashes(&block, parsed), header_of(&block, parsed));
+    let (hashes, header) = (with_hashes(block, parsed), header_of(block, parsed));
     let spans = Spans {
         settled: parsed.header.settles(),
         pieces: [hashes.1, header.1, pieces_of(parsed)],
         transactions: transaction_spans(parsed, proven),
         logs: proven.logs.iter().map(|log| log_span(&log.span)).collect(),
     };
-    let mut parts = vec![Part::default(); 5];
+    let mut parts = vec![Part::uncompressed(Bytes::new()); 5];
     parts[HASHES] = Part::uncompressed(hashes.0);
     parts[HEADER] = Part::uncompressed(header.0);
     parts[SPANS] = Part::uncompressed(spans.encode());
-    parts[FULL] = Part::uncompressed(block);
-    parts[RECEIPTS] = Part::uncompressed(receipts);
     Record {
         height: parsed.header.number,
         timestamp: parsed.header.timestamp,

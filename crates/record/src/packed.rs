@@ -6,7 +6,6 @@ use std::mem;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use neve_chain::{Block, Receipts};
 use neve_packed::{
     B256, FileHeader, FileStart, HEADER_BYTES, HeightTexts, Identity as PackedIdentity, LogOut,
@@ -19,7 +18,7 @@ use neve_store::{
     Wanted, count_unpacked, residency,
 };
 
-use crate::assemble::cut_texts;
+use crate::assemble::derived;
 use crate::parts::{FLAG_ZERO_DIFFICULTY, FULL, HASHES, HEADER, RECEIPTS, SPANS};
 
 pub use neve_packed::PACKING_BYTES_MAX;
@@ -142,52 +141,31 @@ fn texts_of(record: &RecordRef) -> Option<[Cow<'_, [u8]>; 2]> {
     Some([text(FULL)?, text(RECEIPTS)?])
 }
 
-/// Compares every answer about a height with the record.
+/// Compares what the file and the texts of a height give with the record. Packing has compared every answer with these
+/// texts, and the checksum of a frame says that it is the one which was compared.
 fn comes_back<S: Source>(file: &File<S>, stored: &RecordRef) -> Result<(), String> {
     let height = stored.height();
     let zero = stored.flags() & FLAG_ZERO_DIFFICULTY != 0;
     let total = if zero { TotalDifficulty::Zero } else { TotalDifficulty::Number };
     let packed = file.height(height).map_err(|error| error.to_string())?;
-    let record = if packed.is_text() {
-        record_of_texts(&packed, total, stored)
-    } else {
-        record_of(&packed, total)
-    };
-    let record = record.map_err(|error| error.to_string())?;
-    let same_part = |part: usize| {
+    let mut header = Vec::new();
+    packed.header(total, &mut header).map_err(|error| error.to_string())?;
+    let different = || format!("height {height} does not come back as it was");
+    let [block, receipts] = texts_of(stored).ok_or_else(different)?;
+    let record = derived_of(&block, &receipts, total).map_err(|error| error.to_string())?;
+    let same_part = |part: usize, bytes: &[u8]| {
         let found = stored.read_part(part);
-        matches!(found, Ok(Some((bytes, _))) if *bytes == record.parts[part].bytes)
+        matches!(found, Ok(Some((found, _))) if *found == *bytes)
     };
-    // Those of a height in text form were compared, see `record_of_texts`.
-    let receipts_are_same = packed.is_text() || same_part(RECEIPTS);
-    let is_same = receipts_are_same
-        && [HASHES, HEADER, SPANS, FULL].into_iter().all(same_part)
+    let is_same = same_part(HEADER, &header)
+        && [HASHES, HEADER, SPANS]
+            .into_iter()
+            .all(|part| same_part(part, &record.parts[part].bytes))
         && (stored.hash(), stored.parent()) == (record.hash, record.parent)
         && (stored.timestamp(), stored.flags()) == (record.timestamp, record.flags)
         && stored.transaction_count() as usize == record.transactions.len()
         && stored.terms().is_ok_and(|terms| terms.eq(record.logs.iter().copied()));
-    if is_same { Ok(()) } else { Err(format!("height {height} does not come back as it was")) }
-}
-
-/// Makes the record of a packed height in text form, without its receipts: they may be long, so they are parsed as they
-/// lie in the mapped record, once they were found equal.
-fn record_of_texts(
-    packed: &PackedHeight<'_>,
-    total: TotalDifficulty,
-    stored: &RecordRef,
-) -> Result<Record, PackedDamage> {
-    let mut receipts = Vec::new();
-    packed.receipts(&mut receipts).map_err(|error| damage(&error))?;
-    match stored.read_part(RECEIPTS) {
-        Ok(Some((mapped, _))) if *mapped == receipts => {
-            // Before the block's text is made: both may be long.
-            drop(receipts);
-            let mut block = Vec::new();
-            packed.block(total, &mut block).map_err(|error| damage(&error))?;
-            record_of_parts(&block.into(), &mapped, total)
-        }
-        _ => Err(PackedDamage::Damaged("packed height: other receipts".into())),
-    }
+    if is_same { Ok(()) } else { Err(different()) }
 }
 
 /// Makes the record of a packed height.
@@ -195,14 +173,15 @@ fn record_of(packed: &PackedHeight<'_>, total: TotalDifficulty) -> Result<Record
     let (mut block, mut receipts) = (Vec::new(), Vec::new());
     packed.block(total, &mut block).map_err(|error| damage(&error))?;
     packed.receipts(&mut receipts).map_err(|error| damage(&error))?;
-    let mut record = record_of_parts(&block.into(), &receipts, total)?;
+    let mut record = derived_of(&block, &receipts, total)?;
+    record.parts[FULL].bytes = block.into();
     record.parts[RECEIPTS].bytes = receipts.into();
     Ok(record)
 }
 
-/// Makes a record without the bytes of its receipts.
-fn record_of_parts(
-    block: &Bytes,
+/// Makes a record without the node's texts, which may be long.
+fn derived_of(
+    block: &[u8],
     receipts: &[u8],
     total: TotalDifficulty,
 ) -> Result<Record, PackedDamage> {
@@ -210,7 +189,7 @@ fn record_of_parts(
     let parsed = Block::parse(block).map_err(|_| refused("its block does not parse"))?;
     let proven = Receipts::parse(receipts).map_err(|_| refused("its receipts do not parse"))?;
     let zero = total == TotalDifficulty::Zero && parsed.header.number > 0;
-    let record = cut_texts(block.clone(), Bytes::new(), &parsed, &proven);
+    let record = derived(block, &parsed, &proven);
     Ok(Record { flags: if zero { FLAG_ZERO_DIFFICULTY } else { 0 }, ..record })
 }
 

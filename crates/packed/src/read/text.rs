@@ -187,39 +187,44 @@ impl Texts {
         Ok(())
     }
 
-    /// Appends the block as `eth_getBlockByNumber(n, false)` has it.
     pub(crate) fn with_hashes(&self, out: &mut Vec<u8>) -> Result<(), PackedError> {
-        let block = self.parse_block()?;
-        let inside = &block.layout.transactions_inside;
-        out.extend_from_slice(&self.block[..inside.start as usize]);
-        for (at, transaction) in block.transactions.iter().enumerate() {
-            let comma = if at > 0 { "," } else { "" };
-            out.extend_from_slice(format!("{comma}\"{:#x}\"", transaction.hash).as_bytes());
-        }
-        out.extend_from_slice(&self.block[inside.end as usize..]);
+        with_hashes(&self.block, &self.parse_block()?, out);
         Ok(())
     }
 
-    /// Appends the header as `eth_getHeaderByNumber(n)` has it: four members fewer.
     pub(crate) fn header(&self, out: &mut Vec<u8>) -> Result<(), PackedError> {
-        let block = self.parse_block()?;
-        let layout = &block.layout;
-        let members =
-            [&layout.block_extra_data, &layout.size, &layout.transactions, &layout.uncles];
-        let mut at = 0;
-        for member in members {
-            let (mut start, mut end) = (member.start as usize, member.end as usize);
-            match self.block.get(end) {
-                // A comma goes with its member: behind it, or before it for the last one.
-                Some(b',') => end += 1,
-                _ => start = start.saturating_sub(1),
-            }
-            out.extend_from_slice(self.block.get(at..start).unwrap_or_default());
-            at = end;
-        }
-        out.extend_from_slice(self.block.get(at..).unwrap_or_default());
+        header(&self.block, &self.parse_block()?, out);
         Ok(())
     }
+}
+
+/// Appends a block as `eth_getBlockByNumber(n, false)` has it.
+pub(crate) fn with_hashes(text: &[u8], block: &Block<'_>, out: &mut Vec<u8>) {
+    let inside = &block.layout.transactions_inside;
+    out.extend_from_slice(&text[..inside.start as usize]);
+    for (at, transaction) in block.transactions.iter().enumerate() {
+        let comma = if at > 0 { "," } else { "" };
+        out.extend_from_slice(format!("{comma}\"{:#x}\"", transaction.hash).as_bytes());
+    }
+    out.extend_from_slice(&text[inside.end as usize..]);
+}
+
+/// Appends a header as `eth_getHeaderByNumber(n)` has it: four members fewer.
+pub(crate) fn header(text: &[u8], block: &Block<'_>, out: &mut Vec<u8>) {
+    let layout = &block.layout;
+    let members = [&layout.block_extra_data, &layout.size, &layout.transactions, &layout.uncles];
+    let mut at = 0;
+    for member in members {
+        let (mut start, mut end) = (member.start as usize, member.end as usize);
+        match text.get(end) {
+            // A comma goes with its member: behind it, or before it for the last one.
+            Some(b',') => end += 1,
+            _ => start = start.saturating_sub(1),
+        }
+        out.extend_from_slice(text.get(at..start).unwrap_or_default());
+        at = end;
+    }
+    out.extend_from_slice(text.get(at..).unwrap_or_default());
 }
 
 fn append(text: &[u8], span: &Range<u32>, out: &mut Vec<u8>) -> bool {
