@@ -7,7 +7,7 @@ use bytes::Bytes;
 use neve_chain::{Block, Checks, ProofError, Receipts};
 use neve_record::assemble::{Assembled, cut};
 use neve_record::coding::Coding;
-use neve_record::precompressed::pack;
+use neve_record::precompressed::precompress;
 use neve_store::Part;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -93,8 +93,8 @@ impl Prover {
         if self.compress.is_empty() {
             return;
         }
-        match pack(&assembled.record.parts, self.compress) {
-            Ok(packed) => assembled.record.parts.push(Part::uncompressed(packed)),
+        match precompress(&assembled.record.parts, self.compress) {
+            Ok(forms) => assembled.record.parts.push(Part::uncompressed(forms)),
             // It is served all the same, not compressed.
             Err(error) => warn!(height = assembled.record.height, %error, "not compressed"),
         }

@@ -6,7 +6,7 @@ use neve_store::verify::Stored;
 
 use crate::assemble::Assembled;
 use crate::parts::{HASHES, HEADER, SPANS};
-use crate::precompressed::{PACKED, is_of};
+use crate::precompressed::{PRECOMPRESSED, is_of};
 
 /// The names of the parts, as findings have them.
 const PART_NAMES: [&str; 5] = ["block with hashes", "header", "spans", "block", "receipts"];
@@ -34,19 +34,19 @@ pub fn differences(stored: &Stored<'_>, assembled: &Assembled) -> Vec<(&'static 
         }
     }
     // Other releases may compress otherwise: only what comes out is compared.
-    if !packed_is_whole(stored) {
-        note("packed", "a compressed form is not that of its part".into());
+    if !precompressed_is_whole(stored) {
+        note("precompressed", "a compressed form is not that of its part".into());
     }
     let plain = stored.parts.iter().all(|part| part.1 == Encoding::Uncompressed);
-    if !plain || stored.parts[PACKED + 1..].iter().any(|part| !part.0.is_empty()) {
+    if !plain || stored.parts[PRECOMPRESSED + 1..].iter().any(|part| !part.0.is_empty()) {
         note("part", "a part, or an encoding of one, that this release does not know".into());
     }
     different
 }
 
 /// True if each compressed form stands for its part, or if there is none.
-fn packed_is_whole(stored: &Stored<'_>) -> bool {
+fn precompressed_is_whole(stored: &Stored<'_>) -> bool {
     let parts: Vec<&[u8]> = stored.parts.iter().map(|part| part.0).collect();
-    let packed = parts.get(PACKED).copied().unwrap_or_default();
-    packed.is_empty() || is_of(packed, &parts)
+    let forms = parts.get(PRECOMPRESSED).copied().unwrap_or_default();
+    forms.is_empty() || is_of(forms, &parts)
 }

@@ -7,7 +7,7 @@
 //! blocks. Text goes in as blocks of stored bytes; the compressed form of a part is blocks that
 //! refer to nothing before them, none of which is marked as the last.
 
-use std::io;
+use std::io::{self, Read};
 use std::ops::Range;
 
 use neve_store::residency::Cold;
@@ -17,11 +17,11 @@ use crate::coding::{Coding, CodingWriter};
 use crate::parts::{FULL, HASHES, HEADER, RECEIPTS};
 
 /// The part of a record that holds the compressed forms of others.
-pub const PACKED: usize = 5;
+pub const PRECOMPRESSED: usize = 5;
 /// The parts that have compressed forms.
 const SOURCES: [usize; 4] = [HASHES, HEADER, FULL, RECEIPTS];
 /// Shorter parts go into a packet or two as they are.
-const PACKED_FROM: usize = 4096;
+const SOURCE_BYTES_MIN: usize = 4096;
 
 const ENTRY_LEN: usize = 5 * 4;
 
@@ -33,15 +33,15 @@ pub struct Precompressed {
     pub crc: u32,
 }
 
-/// The packed part of a record with these parts: a directory, and the compressed forms.
-pub fn pack(parts: &[Part], codings: &[Coding]) -> io::Result<Vec<u8>> {
+/// Makes the precompressed part of a record with these parts: a directory, and the compressed forms.
+pub fn precompress(parts: &[Part], codings: &[Coding]) -> io::Result<Vec<u8>> {
     let (mut directory, mut blocks) = (Vec::new(), Vec::new());
     let wanted =
         SOURCES.iter().flat_map(|source| codings.iter().map(move |coding| (source, coding)));
     for (source, coding) in wanted {
         let Some(plain) = parts.get(*source).map(|part| &part.bytes) else { continue };
         // A short part gains less than its entry and the blocks around it cost.
-        if plain.len() < PACKED_FROM {
+        if plain.len() < SOURCE_BYTES_MIN {
             continue;
         }
         let form = coding.compress(plain)?;
@@ -50,11 +50,11 @@ pub fn pack(parts: &[Part], codings: &[Coding]) -> io::Result<Vec<u8>> {
         blocks.extend_from_slice(&form);
     }
     let count = directory.len() * 4 / ENTRY_LEN;
-    let mut packed = Vec::with_capacity(4 + directory.len() * 4 + blocks.len());
-    packed.extend_from_slice(&(count as u32).to_le_bytes());
-    directory.iter().for_each(|word: &u32| packed.extend_from_slice(&word.to_le_bytes()));
-    packed.extend_from_slice(&blocks);
-    Ok(packed)
+    let mut forms = Vec::with_capacity(4 + directory.len() * 4 + blocks.len());
+    forms.extend_from_slice(&(count as u32).to_le_bytes());
+    directory.iter().for_each(|word: &u32| forms.extend_from_slice(&word.to_le_bytes()));
+    forms.extend_from_slice(&blocks);
+    Ok(forms)
 }
 
 /// The compressed form of a part, if the record has one.
@@ -63,10 +63,10 @@ pub fn find(
     part: usize,
     coding: Coding,
 ) -> Result<Option<Precompressed>, Cold> {
-    let Some(packed) = crate::parts::readable_part(record, PACKED)? else { return Ok(None) };
-    let entry = entry(packed.as_ref(), part, coding);
+    let Some(forms) = crate::parts::readable_part(record, PRECOMPRESSED)? else { return Ok(None) };
+    let entry = entry(forms.as_ref(), part, coding);
     Ok(entry
-        .map(|(blocks, crc)| Precompressed { blocks: packed.slice(blocks.start, blocks.end), crc }))
+        .map(|(blocks, crc)| Precompressed { blocks: forms.slice(blocks.start, blocks.end), crc }))
 }
 
 /// True if a part of a record has a compressed form, whatever the coding.
@@ -80,36 +80,36 @@ pub fn has_any(record: &RecordRef, part: usize) -> Result<bool, Cold> {
 }
 
 /// Place where the blocks are, and the CRC-32 of what they stand for.
-fn entry(packed: &[u8], part: usize, coding: Coding) -> Option<(Range<u32>, u32)> {
+fn entry(forms: &[u8], part: usize, coding: Coding) -> Option<(Range<u32>, u32)> {
     let word = |at: usize| {
-        let bytes = packed.get(at..at + 4)?;
+        let bytes = forms.get(at..at + 4)?;
         Some(u32::from_le_bytes(bytes.try_into().ok()?))
     };
-    let count = word(0).filter(|count| *count as usize <= packed.len() / ENTRY_LEN)? as usize;
+    let count = word(0).filter(|count| *count as usize <= forms.len() / ENTRY_LEN)? as usize;
     let mut entries = (0..count).map(|at| 4 + at * ENTRY_LEN);
     let found =
         entries.find(|at| word(*at) == Some(part as u32) && word(at + 4) == Some(coding.code()))?;
-    let start = (4 + count * ENTRY_LEN) as u32 + word(found + 8)?;
+    let start = ((4 + count * ENTRY_LEN) as u32).checked_add(word(found + 8)?)?;
     let end = start.checked_add(word(found + 12)?)?;
-    (end as usize <= packed.len()).then_some((start..end, word(found + 16)?))
+    (end as usize <= forms.len()).then_some((start..end, word(found + 16)?))
 }
 
-/// True if a packed part is what [`pack`] makes of these parts, whatever release compressed it:
+/// True if a precompressed part is what [`precompress`] makes of these parts, whatever release compressed it:
 /// each form it has stands for its part.
-pub fn is_of(packed: &[u8], parts: &[&[u8]]) -> bool {
+pub fn is_of(forms: &[u8], parts: &[&[u8]]) -> bool {
     let all = SOURCES.iter().flat_map(|source| Coding::ALL.map(|coding| (*source, coding)));
     let mut known = 0;
     for (source, coding) in all {
-        let Some((blocks, crc)) = entry(packed, source, coding) else { continue };
+        let Some((blocks, crc)) = entry(forms, source, coding) else { continue };
         let Some(plain) = parts.get(source) else { return false };
-        let blocks = &packed[blocks.start as usize..blocks.end as usize];
+        let blocks = &forms[blocks.start as usize..blocks.end as usize];
         // Not by comparing compressed bytes: other releases may compress otherwise.
         if crc != crc32fast::hash(plain) || !decompresses_to(coding, blocks, plain) {
             return false;
         }
         known += 1;
     }
-    packed.first_chunk().is_some_and(|count| u32::from_le_bytes(*count) == known)
+    forms.first_chunk().is_some_and(|count| u32::from_le_bytes(*count) == known)
 }
 
 fn decompresses_to(coding: Coding, blocks: &[u8], plain: &[u8]) -> bool {
@@ -118,14 +118,28 @@ fn decompresses_to(coding: Coding, blocks: &[u8], plain: &[u8]) -> bool {
     body.extend_from_slice(blocks);
     frame.blocks(crc32fast::hash(plain), plain.len());
     frame.end(&mut body);
-    let mut out = Vec::with_capacity(plain.len());
-    let read = match coding {
-        Coding::Gzip => {
-            io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&body[..]), &mut out)
+    match coding {
+        Coding::Gzip => reads_as(flate2::read::GzDecoder::new(&body[..]), plain),
+        Coding::Zstd => {
+            zstd::Decoder::with_buffer(&body[..]).is_ok_and(|decoder| reads_as(decoder, plain))
         }
-        Coding::Zstd => zstd::stream::copy_decode(&body[..], &mut out).map(|()| out.len()),
-    };
-    read.is_ok() && out == plain
+    }
+}
+
+/// True if a reader gives exactly these bytes. It ends with the first other byte: blocks of a few bytes, from a mirror's
+/// source, can stand for gigabytes.
+fn reads_as(mut reader: impl Read, mut plain: &[u8]) -> bool {
+    let mut buffer = [0; 8 << 10];
+    loop {
+        match reader.read(&mut buffer) {
+            Ok(0) => return plain.is_empty(),
+            Ok(count) => match plain.strip_prefix(&buffer[..count]) {
+                Some(rest) => plain = rest,
+                None => return false,
+            },
+            Err(_) => return false,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -146,25 +160,25 @@ mod tests {
     }
 
     #[test]
-    fn packed_parts_decode_to_what_they_were() {
-        for len in [PACKED_FROM, 70_000, 131_072, 700_000, 3 << 20] {
+    fn forms_parts_decode_to_what_they_were() {
+        for len in [SOURCE_BYTES_MIN, 70_000, 131_072, 700_000, 3 << 20] {
             let parts = parts(len);
-            let packed = pack(&parts, &Coding::ALL).unwrap();
+            let forms = precompress(&parts, &Coding::ALL).unwrap();
             let plain: Vec<&[u8]> = parts.iter().map(|part| &part.bytes[..]).collect();
-            assert!(is_of(&packed, &plain), "{len}");
+            assert!(is_of(&forms, &plain), "{len}");
             let mut other = plain.clone();
             let changed = [&plain[FULL][1..], b"x"].concat();
             other[FULL] = &changed;
-            assert!(!is_of(&packed, &other), "{len}");
-            assert!(packed.len() < 8 * len, "{len}: {}", packed.len());
+            assert!(!is_of(&forms, &other), "{len}");
+            assert!(forms.len() < 8 * len, "{len}: {}", forms.len());
         }
     }
 
     #[test]
     fn short_parts_are_left_as_they_are() {
-        let packed = pack(&parts(100), &Coding::ALL).unwrap();
-        assert_eq!(packed, [0; 4]);
-        assert_eq!(entry(&packed, FULL, Coding::Gzip), None);
+        let forms = precompress(&parts(100), &Coding::ALL).unwrap();
+        assert_eq!(forms, [0; 4]);
+        assert_eq!(entry(&forms, FULL, Coding::Gzip), None);
         assert_eq!(entry(&[], FULL, Coding::Gzip), None);
         assert_eq!(entry(&[0xff; 40], FULL, Coding::Gzip), None);
     }
@@ -194,6 +208,38 @@ mod tests {
                 Coding::Zstd => zstd::stream::copy_decode(&body[..], &mut out).unwrap(),
             }
             assert!(out == [&before[..], &part, &part, &after].concat(), "{coding:?}");
+        }
+    }
+
+    /// Makes a precompressed part whose blocks of HASHES are these.
+    fn with_blocks(coding: Coding, blocks: &[u8], plain: &[u8]) -> Vec<u8> {
+        let words = [HASHES as u32, coding.code(), 0, blocks.len() as u32, crc32fast::hash(plain)];
+        let directory = [1].into_iter().chain(words).flat_map(u32::to_le_bytes);
+        directory.chain(blocks.iter().copied()).collect()
+    }
+
+    #[test]
+    fn blocks_that_stand_for_gigabytes_are_read_as_far_as_they_are_right() {
+        let plain = vec![b'a'; 300_000];
+        // RFC 8878, 3.1.1.2: a block of type 1 is a byte that is repeated, here 128 KiB times.
+        let block = [&(131_072_u32 << 3 | 1 << 1).to_le_bytes()[..3], b"a"].concat();
+        assert!(is_of(
+            &with_blocks(Coding::Zstd, &Coding::Zstd.compress(&plain).unwrap(), &plain),
+            &[&plain]
+        ));
+        assert!(!is_of(&with_blocks(Coding::Zstd, &block.repeat(50_000), &plain), &[&plain]));
+        // It never ends.
+        assert!(!reads_as(io::repeat(b'a'), &plain));
+        assert!(!reads_as(&plain[1..], &plain));
+        assert!(reads_as(&plain[..], &plain));
+    }
+
+    #[test]
+    fn directory_that_leaves_the_part_has_no_form() {
+        let mut forms = with_blocks(Coding::Zstd, &[0; 8], b"");
+        for start in [9, u32::MAX - 20, u32::MAX] {
+            forms[12..16].copy_from_slice(&start.to_le_bytes());
+            assert!(entry(&forms, HASHES, Coding::Zstd).is_none(), "{start}");
         }
     }
 }
