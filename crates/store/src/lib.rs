@@ -50,8 +50,8 @@ mod write;
 pub use disk::Stamp;
 pub use error::Error;
 pub use format::{
-    Encoding, HASHES_MAX, PARTS_MAX, Part, RECORD_BYTES_MAX, Record, RecordHeader, SLOT_COUNT_MAX,
-    TERMS_MAX, Terms, VERSION as FORMAT_VERSION,
+    Encoding, HASHES_MAX, HEIGHT_MAX, PARTS_MAX, Part, RECORD_BYTES_MAX, Record, RecordHeader,
+    SLOT_COUNT_MAX, TERMS_MAX, Terms, VERSION as FORMAT_VERSION,
 };
 pub use id::{Hash, Identity, Rules};
 pub use memory::{lock_program, residency};

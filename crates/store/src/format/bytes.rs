@@ -15,7 +15,7 @@ pub const RECORD_BYTES_MAX: u64 = 1 << 30;
 /// Slots that a segment can have, which bounds the memory that opening takes.
 pub const SLOT_COUNT_MAX: u32 = 1 << 20;
 /// The greatest height: it shares 64 bits of a hash table entry with a position.
-pub(crate) const HEIGHT_MAX: u64 = (1 << 47) - 1;
+pub const HEIGHT_MAX: u64 = (1 << 47) - 1;
 
 /// Version of segment files. neve does not open a file of another version.
 pub const VERSION: u32 = 1;

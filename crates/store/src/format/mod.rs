@@ -39,7 +39,8 @@ mod seal;
 mod slot;
 
 pub use bytes::{
-    Encoding, HASHES_MAX, PARTS_MAX, RECORD_BYTES_MAX, SLOT_COUNT_MAX, TERMS_MAX, Terms, VERSION,
+    Encoding, HASHES_MAX, HEIGHT_MAX, PARTS_MAX, RECORD_BYTES_MAX, SLOT_COUNT_MAX, TERMS_MAX,
+    Terms, VERSION,
 };
 pub use record::{Part, Record, RecordHeader};
 

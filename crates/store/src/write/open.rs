@@ -113,7 +113,9 @@ fn lock(dir: &Path) -> Result<Locks, Error> {
     let file = disk::open_lock(&path).map_err(|error| Error::read(&path, error))?;
     let directory = reads::open_dir(dir).map_err(|error| Error::read(dir, error))?;
     for (locked, path) in [(&file, path.as_path()), (&directory, dir)] {
-        match rustix::fs::flock(locked, FlockOperation::NonBlockingLockExclusive) {
+        let flock = || rustix::fs::flock(locked, FlockOperation::NonBlockingLockExclusive);
+        let done = if cfg!(miri) && path == dir { Ok(()) } else { flock() }; // it locks no directories
+        match done {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => return Err(Error::Locked { dir: dir.to_owned() }),
             Err(error) if path == dir && has_no_locks(error) => {}
