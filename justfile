@@ -1,4 +1,4 @@
-# Recipes. CI runs ./check.
+# Recipes. CI runs .ci/run, which runs ./check.
 
 # Everything that CI checks, with the set-up that it needs.
 all:

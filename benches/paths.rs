@@ -17,7 +17,7 @@ use neve_keccak::keccak256_all;
 use neve_record::coding::Coding;
 use neve_record::log_matcher::{LogMatcher, logs};
 use neve_record::parts::{FULL, RECEIPTS, uncompressed_part};
-use neve_record::precompressed::pack;
+use neve_record::precompressed::precompress;
 use neve_store::{Opened, Record};
 
 const BLOCKS: usize = 200;
@@ -197,7 +197,8 @@ fn ingest(criterion: &mut Criterion) {
         bencher.iter(|| neve_benches::records(&blocks).len());
     });
     group.bench_function("compress as gzip", |bencher| {
-        let packed = |record: &Record| pack(&record.parts, &[Coding::Gzip]).map_or(0, |p| p.len());
+        let packed =
+            |record: &Record| precompress(&record.parts, &[Coding::Gzip]).map_or(0, |p| p.len());
         bencher.iter(|| records.iter().map(packed).sum::<usize>());
     });
     group.bench_function("append", |bencher| {

@@ -16,8 +16,8 @@ const IDS_MAX: usize = 8192;
 const ADDRESS_IDS_MAX: usize = 1024;
 /// Least time for which an id is remembered: a node removes a filter that no client polls for as long.
 const AGE: Duration = Duration::from_mins(5);
-/// Characters of an id. A node's have 34.
-const ID_LEN_MAX: usize = 66;
+/// Characters of the id of a filter or subscription. A node's have at most 34.
+pub(super) const ID_LEN_MAX: usize = 66;
 
 /// Issuer of an id, and the client that it was issued to.
 #[derive(Debug, Clone, Copy)]

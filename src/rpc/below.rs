@@ -11,7 +11,7 @@ use neve_store::{ArchivedPlace, ArchivedSegment, WithoutLogs};
 use super::call::Rpc;
 use super::cursors::FilterKind;
 use super::missing::Missing;
-use crate::rpc::methods::{Lent, LogsAt, Miss, Want};
+use crate::rpc::methods::{FEE_BLOCKS_MAX, Lent, LogsAt, Miss, Want};
 use crate::shared::Serving;
 
 impl Rpc {
@@ -132,9 +132,6 @@ fn want_fees(count: u64, newest: BlockId, served: &RangeInclusive<u64>) -> Optio
     let first = (newest + 1).saturating_sub(count.min(FEE_BLOCKS_MAX));
     below(first..=newest.saturating_add(1), served).map(Want::Heights)
 }
-
-/// Most blocks of a fee history.
-const FEE_BLOCKS_MAX: u64 = 2048;
 
 /// Block or transaction that a query names.
 fn named(query: &Query) -> Option<Want> {

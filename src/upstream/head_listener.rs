@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
 use metrics::counter;
+use neve_store::HEIGHT_MAX;
 use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, interval_at, timeout};
@@ -29,9 +30,6 @@ const RECONNECT_MAX: Duration = Duration::from_mins(1);
 
 /// A key that v1.15 writes in every head, and v1.14 in none (see [`neve_chain::HeaderForm`]).
 const HELICON_KEY: &str = "\"targetExponent\":";
-
-/// Heights above it are none: no chain gets there, and the store could not hold them.
-const HEIGHT_MAX: u64 = (1 << 47) - 1;
 
 type Socket = WebSocketStream<Box<dyn Stream>>;
 
@@ -223,6 +221,7 @@ pub(crate) fn quantity(text: &str) -> Option<u64> {
 
 /// A height in hex, as an upstream names it.
 pub(crate) fn height(text: &str) -> Option<u64> {
+    // Beyond it are no heights: no chain gets there, and the store could not hold them.
     quantity(text).filter(|height| *height <= HEIGHT_MAX)
 }
 

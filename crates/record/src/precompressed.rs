@@ -203,7 +203,7 @@ mod tests {
             match coding {
                 Coding::Gzip => {
                     let mut decoder = flate2::read::GzDecoder::new(&body[..]);
-                    io::Read::read_to_end(&mut decoder, &mut out).unwrap();
+                    Read::read_to_end(&mut decoder, &mut out).unwrap();
                 }
                 Coding::Zstd => zstd::stream::copy_decode(&body[..], &mut out).unwrap(),
             }

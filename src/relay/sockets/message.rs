@@ -5,8 +5,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// Characters of the id of a subscription. A node's have at most 34.
-const ID_LEN_MAX: usize = 66;
+use crate::relay::issued::ID_LEN_MAX;
 
 /// Message from an upstream.
 #[derive(Debug, PartialEq, Eq)]

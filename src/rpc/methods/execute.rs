@@ -1,14 +1,16 @@
 //! From a query to its result: an index look-up and slices of the store.
 
 use alloy_primitives::keccak256;
-use neve_jsonrpc::{BlockId, Query, Rules, Tag, Transactions};
+use neve_jsonrpc::{BlockId, Query, Transactions};
 use neve_record::parts::{FLAG_ZERO_DIFFICULTY, FULL, HASHES, HEADER, RECEIPTS};
 use neve_store::{Found, Hash, RecordRef, Wanted, residency};
 
 use super::block_form::{BlockForm, block_of};
 use super::miss::{Miss, NotRead, QueryError};
 use super::query_context::QueryContext;
-use super::stored::{by_transaction, fresh, part, receipt_of, record, settled, transaction_of};
+use super::stored::{
+    Named, by_transaction, fresh, named, part, receipt_of, record, transaction_of,
+};
 use super::{fees, filters, logs, node, raw};
 use crate::body::BodyBuilder;
 use crate::rpc::cursors::FilterKind;
@@ -181,26 +183,13 @@ fn read(
     out: &mut Vec<u8>,
 ) -> Result<Found, NotRead> {
     let reader = serving.reader.resident();
-    let height = match at {
-        BlockId::Hash(hash) => {
-            return Ok(reader.read_block(&Hash(hash), wanted, out)?.ok_or(Miss::Hash(hash))?);
+    Ok(match named(serving, at)? {
+        Named::Hash(hash) => {
+            reader.read_block(&Hash(hash), wanted, out)?.ok_or(Miss::Hash(hash))?
         }
-        BlockId::Number(height) => height,
-        // Block 0 does not age: it may be read however old the head is.
-        BlockId::Tag(Tag::Earliest) => 0,
-        BlockId::Tag(tag) => {
-            fresh(serving)?;
-            match tag {
-                // Since Helicon these tags are the newest settled block; before, every accepted
-                // block is final, so they are the head.
-                Tag::Safe | Tag::Finalized if serving.rules() == Rules::Helicon => {
-                    settled(serving)?
-                }
-                _ => return Ok(reader.read_head(wanted, out)?.ok_or(Miss::Empty)?),
-            }
-        }
-    };
-    Ok(reader.read(height, wanted, out)?.ok_or(Miss::Height(height))?)
+        Named::Head => reader.read_head(wanted, out)?.ok_or(Miss::Empty)?,
+        Named::Height(height) => reader.read(height, wanted, out)?.ok_or(Miss::Height(height))?,
+    })
 }
 
 /// Reads the height of a transaction. For a packed height it appends the transaction's piece of `part`.
@@ -279,6 +268,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
     use neve_devnet::{Chain, Config, Helicon, Part};
+    use neve_jsonrpc::Rules;
     use neve_packed::{HeightTexts, Identity, pack};
     use neve_record::packed::Codec;
     use neve_store::{ArchivedSegment, Options, PackedBytes, PackedCodec, PackedPages};

@@ -4,9 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use alloy_primitives::U256;
+pub(crate) use neve_chain::FEE_BLOCKS_MAX;
 use neve_chain::{
-    BlockFees, FEE_BLOCKS_MAX, FEE_DEPTH_MAX, FeeHistory, FeeRequest, FeeRule, Header,
-    HeaderAnswer, NewestBlock, next_base_fee,
+    BlockFees, FEE_DEPTH_MAX, FeeHistory, FeeRequest, FeeRule, Header, HeaderAnswer, NewestBlock,
+    next_base_fee,
 };
 use neve_jsonrpc::{BlockId, RpcError, Rules, Tag};
 use neve_record::parts::{FULL, HEADER, RECEIPTS};
@@ -14,7 +15,7 @@ use neve_store::residency;
 
 use super::miss::{Miss, NotRead, QueryError};
 use super::query_context::QueryContext;
-use super::stored::{at_height, fresh, readable, settled};
+use super::stored::{at_height, fresh, names_settled, readable, settled};
 use crate::body::BodyBuilder;
 
 /// More blocks take too long for a thread that serves others.
@@ -85,9 +86,7 @@ fn newest_block(
     let height = match newest {
         BlockId::Tag(Tag::Pending) => return Ok(NewestBlock::Pending),
         BlockId::Tag(Tag::Earliest) => 0,
-        BlockId::Tag(Tag::Safe | Tag::Finalized) if context.serving.rules() == Rules::Helicon => {
-            settled(context.serving)?
-        }
+        BlockId::Tag(tag) if names_settled(context.serving, tag) => settled(context.serving)?,
         BlockId::Number(height) => height,
         BlockId::Tag(_) | BlockId::Hash(_) => head, // never a hash
     };

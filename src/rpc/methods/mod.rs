@@ -15,6 +15,7 @@ pub(crate) mod stored;
 
 pub(crate) use block_form::{BlockForm, block_of};
 pub(crate) use fee_cache::FeeCache;
+pub(super) use fees::FEE_BLOCKS_MAX;
 #[cfg(any(test, feature = "archive"))]
 pub(crate) use lending::Lending;
 pub(crate) use lending::{Below, Lent, LogsAt, LogsBeyond, Want};

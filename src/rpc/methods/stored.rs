@@ -20,25 +20,39 @@ pub(crate) fn fresh(serving: &Serving) -> Result<(), Miss> {
     }
 }
 
-pub(crate) fn record(serving: &Serving, at: BlockId) -> Result<RecordRef, NotRead> {
-    let reader = serving.reader.resident();
-    let height = match at {
-        BlockId::Hash(hash) => return Ok(reader.block(&Hash(hash))?.ok_or(Miss::Hash(hash))?),
-        BlockId::Number(height) => height,
+/// Block that an id names.
+pub(crate) enum Named {
+    Hash([u8; 32]),
+    Height(u64),
+    Head,
+}
+
+/// Finds what an id names, by the tags' rules of now.
+pub(crate) fn named(serving: &Serving, at: BlockId) -> Result<Named, NotRead> {
+    Ok(match at {
+        BlockId::Hash(hash) => Named::Hash(hash),
+        BlockId::Number(height) => Named::Height(height),
         // Block 0 does not age: it may be read however old the head is.
-        BlockId::Tag(Tag::Earliest) => 0,
+        BlockId::Tag(Tag::Earliest) => Named::Height(0),
         BlockId::Tag(tag) => {
             fresh(serving)?;
-            match tag {
-                // Before Helicon each accepted block is final, so these tags are the head.
-                Tag::Safe | Tag::Finalized if serving.rules() == Rules::Helicon => {
-                    settled(serving)?
-                }
-                _ => return Ok(reader.head()?.ok_or(Miss::Empty)?),
-            }
+            if names_settled(serving, tag) { Named::Height(settled(serving)?) } else { Named::Head }
         }
-    };
-    at_height(serving, height)
+    })
+}
+
+/// True for tags of the newest settled block. Before Helicon each accepted block is final, so these tags are the head.
+pub(crate) fn names_settled(serving: &Serving, tag: Tag) -> bool {
+    matches!(tag, Tag::Safe | Tag::Finalized) && serving.rules() == Rules::Helicon
+}
+
+pub(crate) fn record(serving: &Serving, at: BlockId) -> Result<RecordRef, NotRead> {
+    let reader = serving.reader.resident();
+    match named(serving, at)? {
+        Named::Hash(hash) => Ok(reader.block(&Hash(hash))?.ok_or(Miss::Hash(hash))?),
+        Named::Head => Ok(reader.head()?.ok_or(Miss::Empty)?),
+        Named::Height(height) => at_height(serving, height),
+    }
 }
 
 /// Returns the record at a height.
