@@ -135,6 +135,23 @@ impl Values {
         ConfigError::Value { named, why: why.into() }
     }
 
+    /// Reads the share of one address in a whole, which is at least `least`: by default a quarter, rounded up.
+    pub(super) fn share(
+        &self,
+        name: &'static str,
+        whole_name: &'static str,
+        least: usize,
+    ) -> Result<usize, ConfigError> {
+        let whole: usize = self.count(whole_name)?;
+        match self.get::<usize>(name)? {
+            None => Ok(whole.div_ceil(4)),
+            Some(share) if share <= whole => Ok(share),
+            Some(_) => {
+                self.refuse(name, format!("allowed: {least} to {whole}, which is --{whole_name}"))
+            }
+        }
+    }
+
     /// Returns the error for the whole value of a setting.
     pub(super) fn refuse<T>(&self, name: &str, why: impl Into<String>) -> Result<T, ConfigError> {
         Err(ConfigError::Value { named: self.named(name), why: why.into() })

@@ -23,7 +23,7 @@ pub fn differences(stored: &Stored<'_>, assembled: &Assembled) -> Vec<(&'static 
     let mut different = Vec::new();
     let mut note = |kind, detail: String| different.push((kind, detail));
     if !same {
-        note("record_head", "the record's head is not that of its block".into());
+        note("record_header", "the record's header is not that of its block".into());
     }
     if record.logs != stored.logs {
         note("terms", "the terms of the logs are not those of the block".into());

@@ -117,7 +117,7 @@ pub(super) const CLIENTS: Group = Group {
             "Memory that the clients of one address can make neve hold. Beyond it: as for all \
              clients.",
         )
-        .otherwise("a quarter of --client-bytes-total-max")
+        .otherwise("a quarter of --client-bytes-total-max, rounded up")
         .reloads(),
         Setting::new(
             "connections-max",
@@ -132,7 +132,7 @@ pub(super) const CLIENTS: Group = Group {
             "Open connections of one client address, of each listener, except of trusted proxies that \
              name clients in a header. Beyond it: HTTP 503.",
         )
-        .otherwise("a quarter of --connections-max, at least 1")
+        .otherwise("a quarter of --connections-max, rounded up")
         .reloads(),
         Setting::new(
             "queued-requests-address-max",
@@ -162,7 +162,7 @@ pub(super) const CLIENTS: Group = Group {
             count("0", "10000000"),
             "Filters that the clients of one address may have open. Beyond it: an error.",
         )
-        .otherwise("a quarter of --filters-max")
+        .otherwise("a quarter of --filters-max, rounded up")
         .reloads(),
         Setting::new(
             "idle-timeout",
@@ -275,13 +275,17 @@ impl Limits {
             logs_blocks_max: values.count("logs-blocks-max")?,
             logs_bytes_max: values.bytes("logs-bytes-max")?,
             filters_max: values.count("filters-max")?,
-            filters_address_max: filters_of_address(values)?,
+            filters_address_max: values.share("filters-address-max", "filters-max", 0)?,
             debug_raw: values.words("api")?.contains(&Api::DebugRaw),
             price_age_max: values.duration("price-age-max")?,
             work: work(values)?,
             queue: queue(values)?,
             connections_max: values.count("connections-max")?,
-            connections_address_max: connections_of_address(values)?,
+            connections_address_max: values.share(
+                "connections-address-max",
+                "connections-max",
+                1,
+            )?,
         })
     }
 }
@@ -305,19 +309,6 @@ fn queue(values: &Values) -> Result<QueueLimits, ConfigError> {
     Ok(QueueLimits { address_max, total_max })
 }
 
-fn connections_of_address(values: &Values) -> Result<usize, ConfigError> {
-    let all: usize = values.count("connections-max")?;
-    match values.get::<usize>("connections-address-max")? {
-        // A quarter of fewer than four is none, and no client could connect.
-        None => Ok((all / 4).max(1)),
-        Some(most) if most <= all => Ok(most),
-        Some(_) => {
-            let why = format!("allowed: 1 to {all}, which is --connections-max");
-            values.refuse("connections-address-max", why)
-        }
-    }
-}
-
 /// Bytes of all clients, and of one address.
 fn client_bytes(values: &Values) -> Result<(usize, usize), ConfigError> {
     let total = values.bytes("client-bytes-total-max")?;
@@ -330,16 +321,4 @@ fn client_bytes(values: &Values) -> Result<(usize, usize), ConfigError> {
         return values.refuse("client-bytes-address-max", why);
     }
     Ok((total, address))
-}
-
-fn filters_of_address(values: &Values) -> Result<usize, ConfigError> {
-    let max: usize = values.count("filters-max")?;
-    match values.get::<usize>("filters-address-max")? {
-        None => Ok(max.div_ceil(4)),
-        Some(of_address) if of_address <= max => Ok(of_address),
-        Some(_) => {
-            let why = format!("allowed: 0 to {max}, which is --filters-max");
-            values.refuse("filters-address-max", why)
-        }
-    }
 }

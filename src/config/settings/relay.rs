@@ -87,7 +87,7 @@ pub(super) const MISSES: Group = Group {
             "Relayed requests in flight of one client address, where a batch counts once. Beyond it: \
              HTTP 429.",
         )
-        .otherwise("a quarter of --relayed-requests-total-max, at least 1"),
+        .otherwise("a quarter of --relayed-requests-total-max, rounded up"),
         Setting::new(
             "relay-timeout",
             duration("100ms", "1h"),
@@ -241,15 +241,8 @@ impl SocketLimits {
             let why = format!("allowed: {message_bytes_max} or more, --relayed-message-bytes-max");
             return values.refuse("relayed-unsent-bytes-max", why);
         }
-        let address_max = match values.get::<usize>("relayed-sockets-address-max")? {
-            None => total_max.div_ceil(4),
-            Some(most) if most <= total_max => most,
-            Some(_) => {
-                let why =
-                    format!("allowed: 0 to {total_max}, which is --relayed-sockets-total-max");
-                return values.refuse("relayed-sockets-address-max", why);
-            }
-        };
+        let address_max =
+            values.share("relayed-sockets-address-max", "relayed-sockets-total-max", 0)?;
         let idle_timeout = values.duration("upstream-ws-idle-timeout")?;
         Ok(Self { total_max, address_max, message_bytes_max, unsent_bytes_max, idle_timeout })
     }
@@ -294,7 +287,6 @@ impl MissConfig {
 
 impl RelayConfig {
     fn of(values: &Values) -> Result<Self, ConfigError> {
-        let total: usize = values.count("relayed-requests-total-max")?;
         let methods = methods(values)?;
         Ok(Self {
             rules: rules(values, &methods)?,
@@ -302,8 +294,12 @@ impl RelayConfig {
             paths: paths(values)?,
             broadcast: values.switch("relay-broadcast"),
             hedge_percent: values.count("relay-hedge-percent")?,
-            in_flight_total_max: total,
-            in_flight_address_max: address_max(values, total)?,
+            in_flight_total_max: values.count("relayed-requests-total-max")?,
+            in_flight_address_max: values.share(
+                "relayed-requests-address-max",
+                "relayed-requests-total-max",
+                1,
+            )?,
             timeout: values.duration("relay-timeout")?,
             response_bytes_max: values.bytes("relay-response-bytes-max")?,
             sockets: SocketLimits::of(values)?,
@@ -431,16 +427,5 @@ fn requests_per_second(values: &Values) -> Result<Option<Rate>, ConfigError> {
             values.refuse("relay-requests-per-second", why)
         }
         (given, _) => Ok(given),
-    }
-}
-
-fn address_max(values: &Values, total: usize) -> Result<usize, ConfigError> {
-    match values.get::<usize>("relayed-requests-address-max")? {
-        None => Ok((total / 4).max(1)),
-        Some(most) if most <= total => Ok(most),
-        Some(_) => {
-            let why = format!("allowed: 1 to {total}, which is --relayed-requests-total-max");
-            values.refuse("relayed-requests-address-max", why)
-        }
     }
 }

@@ -185,9 +185,9 @@ fn parts_that_headers_do_not_commit_to_are_found() {
         ("part", "the block with hashes", |r| flip(&mut r.parts[HASHES], "\"stateRoot\":\"0x")),
         ("part", "the header", |r| flip(&mut r.parts[HEADER], "\"stateRoot\":\"0x")),
         ("part", "a span", |r| edit(&mut r.parts[SPANS], 84, |byte| byte ^ 1)),
-        ("record_head", "the flags", |r| r.flags ^= 1),
-        ("record_head", "the time", |r| r.timestamp += 1),
-        ("record_head", "a transaction's key", |r| r.transactions[0] = Hash([7; 32])),
+        ("record_header", "the flags", |r| r.flags ^= 1),
+        ("record_header", "the time", |r| r.timestamp += 1),
+        ("record_header", "a transaction's key", |r| r.transactions[0] = Hash([7; 32])),
         ("terms", "a log's term", |r| r.logs[0][0] ^= 1),
         ("terms", "the number of logs", |r| r.logs.truncate(0)),
     ];

@@ -47,7 +47,7 @@ pub use record::{Part, Record, RecordHeader};
 pub(crate) use bytes::{ALIGN, FormatError, OTHER_VERSION, PAGE, aligned, array, le_u32, le_u64};
 pub(crate) use header::SegmentHeader;
 pub(crate) use record::{
-    Encoded, HEAD_COUNT_AT, HEAD_HASH_AT, HEAD_LEN, all_terms, head_len, transaction_hash,
+    Encoded, HEADER_COUNT_AT, HEADER_HASH_AT, HEADER_LEN, all_terms, header_len, transaction_hash,
 };
 pub(crate) use seal::{
     HEADER_RESERVED, SEAL_LEN, SEAL_OFFSET, SECTION_HASHES, SECTION_LOGS, Seal, Section,

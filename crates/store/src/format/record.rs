@@ -10,11 +10,11 @@ use crate::error::Error;
 use crate::id::Hash;
 
 // A record head.
-pub(crate) const HEAD_HASH_AT: usize = 16;
-const HEAD_PARENT_AT: usize = HEAD_HASH_AT + 32;
-pub(crate) const HEAD_COUNT_AT: usize = HEAD_PARENT_AT + 32;
-pub(crate) const HEAD_LEN: usize = HEAD_COUNT_AT + 8;
-const _: () = assert!(HEAD_LEN == 88 && HEAD_LEN.is_multiple_of(ALIGN as usize));
+pub(crate) const HEADER_HASH_AT: usize = 16;
+const HEADER_PARENT_AT: usize = HEADER_HASH_AT + 32;
+pub(crate) const HEADER_COUNT_AT: usize = HEADER_PARENT_AT + 32;
+pub(crate) const HEADER_LEN: usize = HEADER_COUNT_AT + 8;
+const _: () = assert!(HEADER_LEN == 88 && HEADER_LEN.is_multiple_of(ALIGN as usize));
 
 /// A part of a record: bytes and how they are encoded.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -57,7 +57,7 @@ pub struct Record {
 impl Record {
     /// Bytes that the record takes on disk, without padding.
     pub fn encoded_len(&self) -> u64 {
-        let head = head_len(self.transactions.len(), self.logs.len());
+        let head = header_len(self.transactions.len(), self.logs.len());
         head as u64 + self.parts.iter().map(|part| part.bytes.len() as u64).sum::<u64>()
     }
 
@@ -94,7 +94,7 @@ impl Record {
 
     /// The record's bytes, but for those of its parts, and where these end.
     pub(crate) fn encode(&self) -> Encoded {
-        let len = head_len(self.transactions.len(), self.logs.len());
+        let len = header_len(self.transactions.len(), self.logs.len());
         let mut head = Vec::with_capacity(len);
         RecordHeader::of(self).write(&mut head);
         self.transactions.iter().for_each(|hash| head.extend_from_slice(&hash.0));
@@ -123,8 +123,8 @@ pub(crate) struct Encoded {
 const TERMS_LEN: usize = 8 * TERMS_MAX;
 
 /// Bytes of a record before its first part.
-pub(crate) fn head_len(transactions: usize, logs: usize) -> usize {
-    HEAD_LEN + 32 * transactions + TERMS_LEN * logs
+pub(crate) fn header_len(transactions: usize, logs: usize) -> usize {
+    HEADER_LEN + 32 * transactions + TERMS_LEN * logs
 }
 
 /// The fixed part of a record.
@@ -166,28 +166,28 @@ impl RecordHeader {
     }
 
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
-        let bytes = bytes.get(..HEAD_LEN)?;
+        let bytes = bytes.get(..HEADER_LEN)?;
         Some(Self {
             height: le_u64(bytes, 0),
             timestamp: le_u64(bytes, 8),
-            hash: Hash(array(bytes, HEAD_HASH_AT)),
-            parent: Hash(array(bytes, HEAD_PARENT_AT)),
-            transactions: le_u32(bytes, HEAD_COUNT_AT),
-            logs: le_u32(bytes, HEAD_COUNT_AT + 4),
+            hash: Hash(array(bytes, HEADER_HASH_AT)),
+            parent: Hash(array(bytes, HEADER_PARENT_AT)),
+            transactions: le_u32(bytes, HEADER_COUNT_AT),
+            logs: le_u32(bytes, HEADER_COUNT_AT + 4),
         })
     }
 }
 
 /// The hash of transaction `at` of the record in `bytes`.
 pub(crate) fn transaction_hash(bytes: &[u8], at: usize) -> Option<Hash> {
-    let from = head_len(at, 0);
+    let from = header_len(at, 0);
     let hash = bytes.get(from..from + 32)?;
     Some(Hash(array(hash, 0)))
 }
 
 /// The terms of log `at` of the record in `bytes`, which has so many transactions.
 pub(crate) fn log_terms(bytes: &[u8], transactions: u32, at: usize) -> Option<Terms> {
-    let from = head_len(transactions as usize, at);
+    let from = header_len(transactions as usize, at);
     let terms = bytes.get(from..from + TERMS_LEN)?;
     Some(std::array::from_fn(|at| le_u64(terms, 8 * at)))
 }

@@ -7,7 +7,7 @@ use crc32fast::Hasher;
 use super::bytes::{
     ALIGN, Encoding, FormatError, HASHES_MAX, PAGE, PARTS_MAX, le_u32, le_u64, put,
 };
-use super::record::{HEAD_LEN, RecordHeader, head_len};
+use super::record::{HEADER_LEN, RecordHeader, header_len};
 
 pub(crate) const INDEX_OFFSET: u64 = PAGE as u64;
 pub(crate) const SLOT_LEN: usize = 64;
@@ -88,7 +88,7 @@ impl Slot {
         // A file from a mirror source may be forged: a right checksum is no right place.
         let good = slot.end().is_some_and(|end| end <= limit)
             && slot.offset.is_multiple_of(ALIGN)
-            && slot.bounds[0] as usize >= HEAD_LEN
+            && slot.bounds[0] as usize >= HEADER_LEN
             && slot.bounds.is_sorted()
             && slot.bounds[PARTS_MAX] == slot.length;
         if good { Ok(slot) } else { Err("index slot has impossible geometry") }
@@ -105,6 +105,6 @@ impl RecordHeader {
     pub(crate) fn fits(&self, height: u64, slot: &Slot) -> bool {
         self.height == height
             && u64::from(self.transactions) <= HASHES_MAX
-            && head_len(self.transactions as usize, self.logs as usize) == slot.bounds[0] as usize
+            && header_len(self.transactions as usize, self.logs as usize) == slot.bounds[0] as usize
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::slice::{SegmentSlice, touch};
 use crate::format::{
-    self, Encoding, HEAD_COUNT_AT, HEAD_HASH_AT, HEAD_LEN, PARTS_MAX, RecordHeader, Slot, Terms,
+    self, Encoding, HEADER_COUNT_AT, HEADER_HASH_AT, HEADER_LEN, PARTS_MAX, RecordHeader, Slot,
+    Terms,
 };
 use crate::id::Hash;
 use crate::memory::PinnedMap;
@@ -95,7 +96,7 @@ impl RecordRef {
     /// The hash of transaction `at`.
     pub fn transaction(&self, at: usize) -> Result<Option<Hash>, Cold> {
         let count = self.header()?.transactions as usize;
-        let (from, end) = (format::head_len(at, 0), format::head_len(at + 1, 0));
+        let (from, end) = (format::header_len(at, 0), format::header_len(at + 1, 0));
         let hash = (at < count).then(|| self.start(end)?.get(from..end)).flatten();
         let Some(hash) = hash else { return Ok(None) };
         Ok(Some(Hash(residency::read_array(&self.map, hash)?)))
@@ -104,19 +105,19 @@ impl RecordRef {
     /// True if it is of the block with `hash`.
     #[inline]
     pub(crate) fn is_block(&self, hash: &Hash) -> Result<bool, Cold> {
-        Ok(self.read_head(HEAD_HASH_AT)? == Some(hash.0))
+        Ok(self.read_header(HEADER_HASH_AT)? == Some(hash.0))
     }
 
     /// True if transaction `at` has `hash`.
     #[inline]
     pub(crate) fn is_transaction(&self, at: usize, hash: &Hash) -> Result<bool, Cold> {
-        let count = self.read_head(HEAD_COUNT_AT)?.map_or(0, u32::from_le_bytes);
-        Ok(at < count as usize && self.read_head(format::head_len(at, 0))? == Some(hash.0))
+        let count = self.read_header(HEADER_COUNT_AT)?.map_or(0, u32::from_le_bytes);
+        Ok(at < count as usize && self.read_header(format::header_len(at, 0))? == Some(hash.0))
     }
 
     /// Reads `N` bytes before the parts: a field, and no more.
     #[inline]
-    fn read_head<const N: usize>(&self, at: usize) -> Result<Option<[u8; N]>, Cold> {
+    fn read_header<const N: usize>(&self, at: usize) -> Result<Option<[u8; N]>, Cold> {
         match self.start(at + N).and_then(|start| start.get(at..at + N)) {
             Some(bytes) => residency::read_array(&self.map, bytes).map(Some),
             None => Ok(None),
@@ -157,8 +158,8 @@ impl RecordRef {
     #[inline]
     pub fn header(&self) -> Result<RecordHeader, Cold> {
         // A checked slot leaves room for a head.
-        let Some(bytes) = self.start(HEAD_LEN) else { return Ok(RecordHeader::default()) };
-        let bytes = residency::read_array::<HEAD_LEN>(&self.map, bytes)?;
+        let Some(bytes) = self.start(HEADER_LEN) else { return Ok(RecordHeader::default()) };
+        let bytes = residency::read_array::<HEADER_LEN>(&self.map, bytes)?;
         Ok(RecordHeader::read(&bytes).unwrap_or_default())
     }
 
