@@ -39,6 +39,8 @@ impl ErrorResponse {
     pub(crate) const EXPECTATION: Self = Self::new(StatusCode::EXPECTATION_FAILED, "");
     pub(crate) const HOSTS: Self =
         Self::new(StatusCode::BAD_REQUEST, "400 Bad Request: too many Host headers");
+    pub(crate) const HANDSHAKE_BODY: Self =
+        Self::new(StatusCode::BAD_REQUEST, "a WebSocket handshake has no body\n");
     pub(crate) const MEDIA_TYPE: Self = Self::new(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
         "invalid content type, only application/json is supported\n",
@@ -170,10 +172,14 @@ pub(crate) fn table() -> Vec<(u16, String, &'static str)> {
         (ErrorResponse::HEADERS, "more than 100 headers, over HTTP/2"),
         (ErrorResponse::host(BadHost::Malformed), "a `Host` that is none"),
         (ErrorResponse::host(BadHost::NotAllowed), "a `Host` that `--allowed-hosts` does not name"),
+        (
+            ErrorResponse::HANDSHAKE_BODY,
+            "a WebSocket handshake with a `Content-Length` above 0, or with a `Transfer-Encoding`",
+        ),
         (ErrorResponse::GONE, "a client that half-closes before a response that takes a while"),
         (ErrorResponse::NOT_FOUND, "no such path on this listener"),
         (ErrorResponse::NO_SUCH_CHAIN, "`Avalanche-Api-Route` names another chain"),
-        (ErrorResponse::METHOD, "`PUT` or `DELETE` to JSON-RPC"),
+        (ErrorResponse::METHOD, "`PUT`, `DELETE` or `CONNECT` to JSON-RPC"),
         (ErrorResponse::USE_GET_OR_HEAD, "another method than `GET` to a page for operators"),
         (ErrorResponse::too_long(6_000_000, 5_242_880), "a body over `--body-bytes-max`"),
         (ErrorResponse::MEDIA_TYPE, "a media type that is not JSON"),

@@ -38,7 +38,8 @@ pub(crate) fn check_json(
     body_bytes_max: usize,
     content_type: &[u8],
 ) -> Result<(), ErrorResponse> {
-    if method == Method::PUT || method == Method::DELETE {
+    // The node answers CONNECT as POST. But a 2xx to CONNECT begins a tunnel, and has no body (RFC 9110, 9.3.6).
+    if matches!(*method, Method::PUT | Method::DELETE | Method::CONNECT) {
         return Err(ErrorResponse::METHOD);
     }
     let limit = body_bytes_max as u64;

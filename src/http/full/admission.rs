@@ -34,9 +34,9 @@ impl Service {
             return Err(NonRpc::Relayed(path.clone()));
         }
         match route(request.uri().path(), &self.policy.rpc_paths) {
-            Route::WebSocket if self.policy.rpc_here => Err(NonRpc::WebSocket),
+            Route::WebSocket if self.policy.rpc_here => Err(websocket(request)),
             Route::Rpc { root: true } if self.policy.rpc_here && Upgrade::is_wanted(request) => {
-                Err(NonRpc::WebSocket)
+                Err(websocket(request))
             }
             // The root has other uses by other methods: the status page, and WebSockets.
             Route::Rpc { root }
@@ -87,4 +87,13 @@ impl Service {
             _ => ErrorResponse::NOT_FOUND.into(),
         }
     }
+}
+
+/// Refuses a handshake with a body before that comes. The node takes the body for frames, so a front may see another
+/// boundary than neve.
+fn websocket(request: &Request<Incoming>) -> NonRpc {
+    if Upgrade::is_wanted(request) && !request.body().is_end_stream() {
+        return ErrorResponse::HANDSHAKE_BODY.into();
+    }
+    NonRpc::WebSocket
 }

@@ -37,11 +37,10 @@ use self::line_time::LineTime;
 use self::memory::{OWN_BYTES, SendMemory};
 use self::socket::{Http2Socket, refused_before_settings};
 use self::streams::{Http2Stream, OpenStream, OpenStreams, StreamExecutor, TAKEN_WITHIN};
-use super::head_refusal::host_of;
 use super::service::{Client, Service};
 use crate::body::ResponseBody;
 use crate::config::settings::Deadlines;
-use crate::http::admit::ErrorResponse;
+use crate::http::admit::{BadHost, ErrorResponse};
 use crate::http::response::{HttpBody, whole};
 use crate::http::socket::IdleState;
 use crate::http::ws::Upgrade;
@@ -210,8 +209,8 @@ async fn answer(
     if request.headers().len() > HEADERS_MAX {
         return service.refuse(ErrorResponse::HEADERS.response(), client);
     }
-    if !name_host(&mut request) {
-        return service.refuse(ErrorResponse::HOSTS.response(), client);
+    if let Err(refusal) = name_host(&mut request) {
+        return service.refuse(refusal.response(), client);
     }
     let Ok(response) = service.respond(request, &Upgrade::default(), client).await;
     response
@@ -236,16 +235,21 @@ fn head_bytes(headers: &HeaderMap) -> usize {
     headers.iter().map(|header| text(header) + HEADER_BYTES).sum()
 }
 
-/// Has `Host` name the authority, as HTTP/1 has it. False if they differ (RFC 9113, 8.3.1).
-fn name_host(request: &mut Request<Incoming>) -> bool {
-    let Some(authority) = request.uri().authority() else { return true };
-    let Ok(value) = HeaderValue::from_str(host_of(authority)) else { return false };
+/// Has `Host` name the authority, as HTTP/1 has it. Fails if they differ, or if the authority names a user (RFC 9113,
+/// 8.3.1).
+fn name_host(request: &mut Request<Incoming>) -> Result<(), ErrorResponse> {
+    let Some(authority) = request.uri().authority() else { return Ok(()) };
+    let malformed = || ErrorResponse::host(BadHost::Malformed);
+    let value = HeaderValue::from_str(authority.as_str()).map_err(|_| malformed())?;
+    if authority.as_str().contains('@') {
+        return Err(malformed());
+    }
     let mut hosts = request.headers().get_all(HOST).iter();
     if hosts.any(|host| !host.as_bytes().eq_ignore_ascii_case(value.as_bytes())) {
-        return false;
+        return Err(ErrorResponse::HOSTS);
     }
     request.headers_mut().insert(HOST, value);
-    true
+    Ok(())
 }
 
 fn builder(

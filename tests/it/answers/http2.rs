@@ -87,6 +87,44 @@ fn requests_of_one_connection_are_answered_as_over_http_1() {
     });
 }
 
+/// RFC 9113, 8.3.1: a front may take another part of it for the host.
+#[test]
+fn authority_that_names_a_user_is_refused() {
+    let node = devnet(5);
+    let (_dir, neve) = follow(&node, &[]);
+    run(async {
+        let mut sender = open(neve.address).await;
+        for (user, expected) in [("a@", 400), ("a:b@", 400), ("", 200)] {
+            let mut request = post(neve.address, None, BLOCK);
+            let uri = format!("http://{user}{}/", neve.address);
+            *request.uri_mut() = uri.parse().expect("an address");
+            let (status, _, body) =
+                whole(sender.send_request(request).await.expect("a response")).await;
+            assert_eq!(status, expected, "{user}");
+            let malformed: &[u8] = b"400 Bad Request: malformed Host header";
+            assert_eq!(body == malformed, status == 400, "{user}: {}", body.escape_ascii());
+        }
+    });
+}
+
+/// No 2xx, which would begin a tunnel (RFC 9113, 8.5).
+#[test]
+fn connect_is_redirected_as_at_the_node() {
+    let node = devnet(5);
+    let (_dir, neve) = follow(&node, &[]);
+    run(async {
+        let mut sender = open(neve.address).await;
+        let request = Request::connect("x:80").body(Full::new(Bytes::new())).expect("a request");
+        let response = sender.send_request(request).await.expect("a response");
+        assert_eq!(
+            (response.status().as_u16(), &response.headers()["location"]),
+            (301, &"/".parse().expect("a value"))
+        );
+        let next = sender.send_request(post(neve.address, None, BLOCK)).await;
+        assert_eq!(whole(next.expect("a response")).await.0, 200);
+    });
+}
+
 #[test]
 fn upgrade_to_http_2_is_ignored() {
     let node = devnet(5);

@@ -154,6 +154,66 @@ fn refusal_reaches_a_client_that_asks_for_an_upgrade_and_sends_no_body() {
     }
 }
 
+/// hyper takes a 2xx to CONNECT for the begin of a tunnel: it left out the result, and closed the connection.
+#[test]
+fn connect_is_no_way_to_call_and_its_connection_goes_on() {
+    let (_node, _dir, neve) = start(&[]);
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId"}"#;
+    let length = format!("Content-Length: {}\r\n\r\n{call}", call.len());
+    let chunked =
+        format!("Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{call}\r\n0\r\n\r\n", call.len());
+    for body in [&length, &chunked] {
+        for (target, expected) in [
+            ("/ext/bc/C/rpc", 405),
+            ("/v1/block/300", 405),
+            ("/ready", 405),
+            ("/", 404),
+            ("localhost:80", 301),
+        ] {
+            let mut stream = open(&neve);
+            let head = format!(
+                "CONNECT {target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{body}"
+            );
+            let next = "GET /ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+            stream.write_all(format!("{head}{next}").as_bytes()).unwrap();
+            let found = responses(stream);
+            let statuses: Vec<u16> = found.iter().map(|response| response.status).collect();
+            assert_eq!(statuses, [expected, 200], "{target}");
+        }
+    }
+}
+
+/// neve waited for the body, and the node takes it for frames: a front can see another boundary than either.
+#[test]
+fn websocket_handshake_with_a_body_is_refused_before_the_body_comes() {
+    let (_node, _dir, neve) = start(&[]);
+    let next = "GET /ready HTTP/1.1\r\nHost: x\r\n\r\n";
+    let handshake = |path: &str, framing: &str, behind: &str| {
+        let mut stream = open(&neve);
+        let head = "Host: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+            Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+        let head = format!("GET {path} HTTP/1.1\r\n{head}{framing}\r\n{behind}");
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    };
+    for path in ["/ws", "/ext/bc/C/ws", "/"] {
+        for (framing, body) in
+            [("Content-Length: 5\r\n", "hello"), ("Transfer-Encoding: chunked\r\n", "0\r\n\r\n")]
+        {
+            for behind in ["", body, &[body, next].concat()] {
+                let found = responses(handshake(path, framing, behind));
+                assert_eq!(found.len(), 1, "{path} {framing}{behind}");
+                let (status, closes) = (found[0].status, found[0].header("connection"));
+                assert_eq!((status, closes), (400, Some("close")), "{path} {framing}{behind}");
+                assert_eq!(found[0].text(), "a WebSocket handshake has no body\n");
+            }
+        }
+        let mut status = [0; 12];
+        handshake(path, "Content-Length: 0\r\n", "").read_exact(&mut status).unwrap();
+        assert_eq!(&status, b"HTTP/1.1 101", "{path}");
+    }
+}
+
 /// The rest of the body is never read: without a word of the close, and a moment to read on, the client loses the
 /// response.
 #[test]
