@@ -175,10 +175,17 @@ const VARYING: [(i32, &str, &str); 33] = [
 ];
 
 /// Close codes of WebSockets: code, reason, cause.
-const CLOSES: [(&str, &str, &str); 12] = [
+const CLOSES: [(&str, &str, &str); 15] = [
     ("1001", "the server stops", "SIGTERM"),
-    ("1002", "bad MASK, …", "a frame breaks RFC 6455: the node's words for it"),
-    ("1007", "", "a text frame is not UTF-8"),
+    (
+        "1002",
+        "bad MASK, …",
+        "a frame breaks RFC 6455: the first fault that neve finds, in the node's words",
+    ),
+    ("1002", "reserved bits set", "a frame has reserved bits; the node names each one"),
+    ("1002", "", "a close frame has a code that no endpoint may send"),
+    ("1007", "", "a text frame, or the reason of a close frame, is not UTF-8"),
+    ("1007", "the response is not UTF-8", "a binary frame has an id that is not UTF-8"),
     (
         "1008",
         "too slow: …",

@@ -79,6 +79,8 @@ pub(crate) enum WsResponse {
     Below,
     /// A response, if any, and then the end of the connection.
     Last(Option<ResponseBody>),
+    /// Nothing: the response cannot stand in a text frame.
+    NotUtf8,
     /// Nothing: the client, or all clients together, use too much memory.
     NoRoom,
 }
@@ -86,8 +88,8 @@ pub(crate) enum WsResponse {
 /// A text frame. An id that is not UTF-8 cannot be echoed in one.
 pub(crate) fn framed(mut body: ResponseBody) -> WsResponse {
     body.end_line();
-    // The node closes the connection, too: RFC 6455 allows only UTF-8 in a text frame.
-    if body.is_utf8() { WsResponse::Answer(body) } else { WsResponse::Last(None) }
+    // The node echoes it all the same. RFC 6455, 8.1, has a client fail the connection then.
+    if body.is_utf8() { WsResponse::Answer(body) } else { WsResponse::NotUtf8 }
 }
 
 /// Response to a client that has gone.

@@ -69,6 +69,11 @@ impl CloseReason {
         Self::told(WsClose::Memory, CloseCode::Again, reason)
     }
 
+    /// Makes the reason for a client whose response would repeat text that is not UTF-8.
+    pub(crate) fn not_utf8() -> Self {
+        Self::told(WsClose::Protocol, CloseCode::Invalid, "the response is not UTF-8")
+    }
+
     /// Makes the reason for a client whose key was removed.
     pub(crate) fn key() -> Self {
         Self::told(WsClose::Key, CloseCode::Policy, "API key: missing or unknown")
@@ -114,11 +119,11 @@ fn close_frame(code: Option<CloseCode>) -> Vec<u8> {
     [&[0x88, code.len() as u8], &code[..]].concat()
 }
 
-/// Words of a protocol error as the node has them (gorilla/websocket, `conn.go`, `advanceFrame`). Of several errors it
-/// names all, and of reserved bits each one.
+/// Words of a protocol error as the node has them (gorilla/websocket, `conn.go`, `advanceFrame`). Of several errors the
+/// node names all. It names each reserved bit, too, which tungstenite does not tell.
 fn words(error: &ProtocolError) -> String {
     let words = match error {
-        ProtocolError::NonZeroReservedBits => "RSV1 set",
+        ProtocolError::NonZeroReservedBits => "reserved bits set",
         ProtocolError::ControlFrameTooBig => "len > 125 for control",
         ProtocolError::FragmentedControlFrame => "FIN not set on control",
         ProtocolError::ExpectedFragment(_) => "data before FIN",

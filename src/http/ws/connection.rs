@@ -325,6 +325,7 @@ impl WsConnection<'_> {
             }
             // Both were requested just now, and the source had none in time.
             WsResponse::Prices | WsResponse::Below => Err(busy()),
+            WsResponse::NotUtf8 => Err(CloseReason::not_utf8()),
             WsResponse::NoRoom => Err(CloseReason::no_room()),
         }
     }

@@ -155,7 +155,6 @@ fn closes(pair: &Pair<'_>) {
         frames(&[(0x88, b"\x03\xe8bye")]),
         frames(&[(0x88, b"\x0f\xa0a reason")]),
         frames(&[(0x88, b"\x03")]),
-        frames(&[(0xc1, b"{}")]),
         frames(&[(0x83, b"{}")]),
         frames(&[(0x80, b"{}")]),
         frames(&[(0x01, b"{"), (0x81, b"}")]),

@@ -199,13 +199,22 @@ fn frames_against_the_protocol() {
     let (node, dir) = (Recorded::start_at(APRICOT0, 10, false), fresh_dir());
     let neve = Neve::start(dir.path(), &["--upstream", &node.url(), "--start", "0"]);
     neve.wait_for_head(10);
-    for (what, frame, code) in [
-        ("text that is not UTF-8", masked(0x81, b"{\"id\":\"\xff\"}"), 1007_u16),
-        ("no mask", vec![0x81, 0x02, b'{', b'}'], 1002),
-        ("a reserved bit", masked(0xc1, b"{}"), 1002),
-        ("an opcode that is none", masked(0x83, b"{}"), 1002),
-        ("a continuation of nothing", masked(0x80, b"{}"), 1002),
-        ("a long ping", masked(0x89, &[b' '; 120])[..2].iter().copied().chain([0; 4]).collect(), 0),
+    for (what, frame, code, reason) in [
+        ("text that is not UTF-8", masked(0x81, b"{\"id\":\"\xff\"}"), 1007_u16, ""),
+        ("no mask", vec![0x81, 0x02, b'{', b'}'], 1002, "bad MASK"),
+        ("the first reserved bit", masked(0xc1, b"{}"), 1002, "reserved bits set"),
+        ("the second reserved bit", masked(0xa1, b"{}"), 1002, "reserved bits set"),
+        ("the third reserved bit", masked(0x91, b"{}"), 1002, "reserved bits set"),
+        ("an opcode that is none", masked(0x83, b"{}"), 1002, "bad opcode 3"),
+        ("a continuation of nothing", masked(0x80, b"{}"), 1002, "continuation after FIN"),
+        ("a close code that none may send", masked(0x88, &[0, 0]), 1002, ""),
+        ("a reason that is not UTF-8", masked(0x88, b"\x03\xe8\xff"), 1007, ""),
+        (
+            "a long ping",
+            masked(0x89, &[b' '; 120])[..2].iter().copied().chain([0; 4]).collect(),
+            0,
+            "",
+        ),
     ] {
         let mut stream = raw(&neve);
         stream.write_all(&frame).unwrap();
@@ -216,7 +225,7 @@ fn frames_against_the_protocol() {
         stream.read_to_end(&mut answer).unwrap();
         assert_eq!(answer[0], 0x88, "{what}: {answer:?}");
         let found = u16::from(answer[2]) << 8 | u16::from(answer[3]);
-        assert_eq!(found, code, "{what}");
+        assert_eq!((found, &answer[4..]), (code, reason.as_bytes()), "{what}");
     }
     neve.wait("no connections", |_| {
         (neve.metric("neve_http_connections").unwrap() < 2.0).then_some(())
