@@ -86,11 +86,11 @@ fn rare(context: &QueryContext<'_>, query: Query, out: &mut BodyBuilder) -> Resu
     match query {
         Query::RawTransaction(hash) => {
             let (record, index) = by_transaction(serving, hash)?;
-            raw::transaction(&record, index, out)
+            raw::transaction(context, &record, index, out)
         }
         Query::RawTransactionAt(at, index) => {
             if let Some(record) = transaction_at(serving, at, index)? {
-                raw::transaction(&record, index as usize, out)
+                raw::transaction(context, &record, index as usize, out)
             } else {
                 text("\"0x\"", out);
                 Ok(())

@@ -3,7 +3,7 @@
 use neve_chain::{ProofError, raw_block, raw_header, raw_receipts, raw_transaction};
 use neve_jsonrpc::BlockId;
 use neve_record::parts::{FULL, HEADER, RECEIPTS};
-use neve_store::residency::{self, Cold};
+use neve_store::{RecordRef, SegmentSlice, residency};
 
 use super::miss::{Miss, QueryError};
 use super::query_context::QueryContext;
@@ -12,11 +12,6 @@ use crate::body::BodyBuilder;
 
 /// Bytes of the longest text that a serving thread encodes. A longer one takes over about 100 µs.
 const SHORT_TEXT: usize = 16 << 10;
-
-/// Sends the encoding of a long text to a thread that holds up no other connection.
-fn here_if_short(text: &[u8]) -> Result<(), Cold> {
-    if text.len() > SHORT_TEXT { residency::not_here() } else { Ok(()) }
-}
 
 /// Appends bytes as the node writes them: a string of hex.
 pub(crate) fn hex(bytes: &[u8], out: &mut Vec<u8>) {
@@ -31,14 +26,15 @@ pub(crate) fn hex(bytes: &[u8], out: &mut Vec<u8>) {
 
 /// Appends a transaction of a block.
 pub(crate) fn transaction(
-    record: &neve_store::RecordRef,
+    context: &QueryContext<'_>,
+    record: &RecordRef,
     index: usize,
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
     let text = transaction_of(record.clone(), index)?;
     // It is parsed here, so its pages must be in memory first.
     text.probe()?;
-    here_if_short(text.as_ref())?;
+    count(context, text.as_ref())?;
     let raw = raw_transaction(text.as_ref()).map_err(|_| Miss::Unreadable(record.height()))?;
     hex(&raw, out.text());
     Ok(())
@@ -68,13 +64,8 @@ fn encoded(
     encode: fn(&[u8]) -> Result<Vec<u8>, ProofError>,
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
-    let record = record(context.serving, at)?;
-    let text = readable(&record, which)?;
-    here_if_short(text.as_ref())?;
-    if !context.work.examine(text.len() as u64) {
-        return Err(context.work.error().into());
-    }
-    let raw = encode(text.as_ref()).map_err(|_| Miss::Unreadable(record.height()))?;
+    let (height, text) = read_counted(context, at, which)?;
+    let raw = encode(text.as_ref()).map_err(|_| Miss::Unreadable(height))?;
     hex(&raw, out.text());
     Ok(())
 }
@@ -84,13 +75,8 @@ pub(crate) fn receipts(
     at: BlockId,
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
-    let record = record(context.serving, at)?;
-    let text = readable(&record, RECEIPTS)?;
-    here_if_short(text.as_ref())?;
-    if !context.work.examine(text.len() as u64) {
-        return Err(context.work.error().into());
-    }
-    let raw = raw_receipts(text.as_ref()).map_err(|_| Miss::Unreadable(record.height()))?;
+    let (height, text) = read_counted(context, at, RECEIPTS)?;
+    let raw = raw_receipts(text.as_ref()).map_err(|_| Miss::Unreadable(height))?;
     let out = out.text();
     out.push(b'[');
     for (at, receipt) in raw.iter().enumerate() {
@@ -101,4 +87,24 @@ pub(crate) fn receipts(
     }
     out.push(b']');
     Ok(())
+}
+
+/// Reads a part of a height to encode it. Returns the height, too.
+fn read_counted(
+    context: &QueryContext<'_>,
+    at: BlockId,
+    part: usize,
+) -> Result<(u64, SegmentSlice), QueryError> {
+    let record = record(context.serving, at)?;
+    let text = readable(&record, part)?;
+    count(context, text.as_ref())?;
+    Ok((record.height(), text))
+}
+
+/// Counts a text as examined. Sends the encoding of a long one to a thread that holds up no other connection.
+fn count(context: &QueryContext<'_>, text: &[u8]) -> Result<(), QueryError> {
+    if text.len() > SHORT_TEXT {
+        residency::not_here()?;
+    }
+    if context.work.examine(text.len() as u64) { Ok(()) } else { Err(context.work.error().into()) }
 }

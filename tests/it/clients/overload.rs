@@ -236,6 +236,29 @@ fn searches_of_a_request_share_the_bytes_that_they_may_examine() {
 }
 
 #[test]
+fn raw_transactions_of_a_request_share_the_bytes_that_they_may_examine() {
+    let bounds = ["--api", "debug-raw", "--request-examined-bytes-max", "10000"];
+    let (_devnet, _dir, neve) = start(&bounds);
+    let block = neve.client().call("eth_getBlockByNumber", &format!("[\"{HEAD:#x}\",true]")).json();
+    let hash = block["result"]["transactions"][0]["hash"].to_string();
+    for (method, params) in [
+        ("debug_getRawTransaction", &hash),
+        ("eth_getRawTransactionByHash", &hash),
+        ("eth_getRawTransactionByBlockNumberAndIndex", &format!("\"{HEAD:#x}\",\"0x0\"")),
+    ] {
+        let call = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":[{params}]}}"#);
+        let items = neve.client().post(&format!("[{}]", vec![call; 100].join(","))).json();
+        let items = items.as_array().expect("a response to each call");
+        let served = items.iter().take_while(|item| item["result"].is_string()).count();
+        assert!((1..100).contains(&served) && items.len() == 100, "{method}: {served}");
+        for item in &items[served..] {
+            let text = "the request examined more than 10000 bytes; ask for fewer blocks at a time";
+            assert_eq!((code(item), &item["error"]["message"]), (-32005, &text.into()), "{method}");
+        }
+    }
+}
+
+#[test]
 fn errors_count_towards_the_length_of_a_batch() {
     let (_devnet, _dir, neve) = start(&["--batch-response-bytes-max", "1000"]);
     let wrong = r#"{"jsonrpc":"2.0","id":1,"method":"eth_getLogs","params":[7]}"#;
