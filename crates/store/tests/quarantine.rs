@@ -7,9 +7,11 @@ mod support;
 use std::fs;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
+use std::sync::Arc;
 
-use neve_store::{Opened, Options, Retention};
-use support::{Done, Recorder, assert_clean, assert_exactly, block, open, small};
+use neve_store::disk::RealDisk;
+use neve_store::{Hold, Opened, Options, Retention};
+use support::{Done, Recorder, assert_clean, assert_exactly, block, open, open_as, small};
 
 fn blocks(heights: std::ops::Range<u64>) -> Vec<neve_store::Record> {
     heights.map(|height| block(height, 0)).collect()
@@ -80,6 +82,31 @@ fn segments_below_a_damaged_one_are_set_aside_and_rejoin_once_the_gap_is_filled(
         drop(opened);
         assert_clean(dir.path());
     }
+}
+
+/// The archive gets served heights only, so the files below the gap are the only copy of theirs.
+#[test]
+fn files_below_a_gap_wait_for_a_copy_as_served_ones_do() {
+    let dir = tempfile::tempdir().unwrap();
+    store(dir.path());
+    flip(dir.path(), &name(16), 20);
+    let mut opened = open_as(Arc::new(RealDisk::new(dir.path())), small(), true);
+    let hold = Hold { copied: None, from: 0, bytes_max: u64::MAX };
+    let evict = |opened: &mut Opened, hold: Hold| {
+        let retention = Retention { blocks: Some(8), ..Retention::default() };
+        let evicted = opened.writer.evict_unless_held(&retention, Some(&hold), 0).unwrap();
+        let gone = (evicted.quarantined, evicted.segments, evicted.uncopied);
+        (gone, evicted.held)
+    };
+    let (gone, held) = evict(&mut opened, hold);
+    assert_eq!(gone, (1, 0, 0), "the damaged one");
+    assert_eq!((opened.reader.gap(), quarantined(dir.path()).len()), (Some(16..20), 4));
+    let (gone, _) = evict(&mut opened, Hold { bytes_max: held - 1, ..hold });
+    assert_eq!(gone, (1, 0, 4), "beyond the bytes");
+    fill(&mut opened, 16..20);
+    assert_exactly(&opened.reader, &blocks(4..40));
+    assert_eq!(evict(&mut opened, hold).0, (0, 0, 0));
+    assert_eq!(evict(&mut opened, Hold { copied: Some((4, 15)), ..hold }).0, (0, 3, 0));
 }
 
 #[test]

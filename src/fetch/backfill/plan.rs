@@ -45,7 +45,8 @@ pub(super) fn plan(follower: &Follower, lowest: u64) -> Option<RangeInclusive<u6
 }
 
 /// The lowest height that is wanted, and that retention would not drop at once. A gap is filled
-/// whatever is asked for: what is below it is here.
+/// whatever is asked for: what is below it is here. While neve pushes, eviction keeps that for the archive, so
+/// that the retention does not count either.
 pub(crate) fn goal(follower: &Follower, head: u64) -> u64 {
     let wanted = match follower.backfill {
         BackfillTarget::None => u64::MAX,
@@ -55,7 +56,14 @@ pub(crate) fn goal(follower: &Follower, head: u64) -> u64 {
     };
     let kept = follower.retention.blocks.map_or(0, |keep| (head + 1).saturating_sub(keep));
     let gap = follower.serving.reader.gap().map_or(u64::MAX, |gap| gap.start);
-    wanted.min(gap).max(kept)
+    if fills_for_archive(follower) { gap } else { wanted.min(gap).max(kept) }
+}
+
+/// True if heights below a gap wait for the archive: only the served range is packed and pushed.
+fn fills_for_archive(follower: &Follower) -> bool {
+    let archive = follower.status.archive();
+    let pushes = archive.is_some_and(|archive| archive.push.is_some());
+    pushes && follower.serving.reader.gap().is_some()
 }
 
 /// True if a further segment below the first height would be kept. False for an empty store.
@@ -68,6 +76,9 @@ pub(crate) fn has_room_below(follower: &Follower) -> bool {
 /// True if a further segment would be kept: it fits into the bound of bytes, with the one that the
 /// head needs next, and its newest block is young enough. Quarantined files make room for it.
 fn has_room(follower: &Follower, first: &RecordRef, segment_bytes: u64) -> bool {
+    if fills_for_archive(follower) {
+        return true;
+    }
     let retention = &follower.retention;
     let usage = follower.serving.reader.usage();
     let used = usage.disk_bytes - usage.quarantined_bytes;

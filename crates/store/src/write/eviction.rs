@@ -1,6 +1,7 @@
 //! Removing what retention does not keep.
 
 use super::options::range_blocks;
+use super::quarantine::Aside;
 use super::retention::{Hold, Retention, SegmentFacts, note_ranges, note_times};
 use super::writer::Writer;
 use crate::error::Error;
@@ -18,10 +19,20 @@ pub struct Evicted {
     pub bytes: u64,
     /// Heights of these that would have had a copy, and have none; see [`Hold`].
     pub uncopied: u64,
-    /// Bytes of segments that are held back.
+    /// Bytes of segments and quarantined files that are held back.
     pub held: u64,
     /// True if files wait for room to be removed: an eviction gives nothing back before.
     pub waiting: bool,
+}
+
+/// Decides how many of the files that are due go. Without a hold all go. A hold (an archive that lacks them) may keep
+/// some, up to its own bound; beyond, the heights count as lost to the archive.
+fn decide(hold: Option<&Hold>, due: &[SegmentFacts]) -> (usize, Evicted) {
+    let Some(hold) = hold else { return (due.len(), Evicted::default()) };
+    let (count, held) = hold.limit(due);
+    let without = due.iter().take(count).filter(|facts| hold.waits_for(facts));
+    let uncopied = without.map(|facts| facts.end_height - facts.base).sum();
+    (count, Evicted { uncopied, held, ..Evicted::default() })
 }
 
 impl Writer {
@@ -31,7 +42,8 @@ impl Writer {
         self.evict_unless_held(retention, None, now)
     }
 
-    /// Evicts in the same way, and holds segments back that have no copy yet.
+    /// Evicts in the same way, and holds segments back that have no copy yet. Files that a gap keeps from being served
+    /// are held back too.
     pub fn evict_unless_held(
         &mut self,
         retention: &Retention,
@@ -44,15 +56,27 @@ impl Writer {
         // Quarantined files count, and go first: they serve no client.
         let mut bytes = self.view.load().disk_bytes();
         bytes += self.quarantine.shown.usage().1;
-        let dropped =
+        let surplus =
             self.quarantine.drop_surplus(|held| retention.drops(held, end_height, &mut bytes, now));
-        let mut evicted = Evicted::default();
-        for aside in &dropped {
-            evicted.quarantined += 1;
-            evicted.bytes += aside.held.disk_bytes;
-            self.latch.remove(&aside.name)?;
+        // A file below a gap is the only copy of its heights, and waits for the archive like a served one.
+        let first = self.view.load().first_height().unwrap_or(u64::MAX);
+        let is_due = self.quarantine.is_due;
+        let rejoins = |aside: &Aside| aside.can_rejoin(first, is_due);
+        let (mut below, mut gone): (Vec<_>, Vec<_>) = surplus.into_iter().partition(rejoins);
+        let mut due: Vec<_> = below.iter().map(|aside| aside.held).collect();
+        due.extend(self.due_segments(retention, bytes, now));
+        if self.codec.is_some() {
+            let rejoining = self.quarantine.files.iter().filter(|aside| rejoins(aside));
+            let oldest = below.iter().chain(rejoining).map(|aside| aside.base).min();
+            let blocks = range_blocks(self.options.segment_blocks); // only whole ranges are packed
+            note_ranges(&mut due, oldest.unwrap_or(first), blocks);
         }
-        self.evict_segments((retention, hold), bytes, now, &mut evicted)?;
+        let (count, mut evicted) = decide(hold, &due);
+        let segments = count.saturating_sub(below.len());
+        self.quarantine.keep(below.split_off(count.min(below.len())));
+        gone.extend(below);
+        self.remove_aside(&gone, &mut evicted)?;
+        self.evict_segments(segments, end_height, &mut evicted)?;
         if evicted.segments + evicted.quarantined > 0 {
             self.quarantine.show(self.view.load().first_height());
         }
@@ -61,16 +85,11 @@ impl Writer {
         Ok(evicted)
     }
 
-    fn evict_segments(
-        &mut self,
-        (retention, hold): (&Retention, Option<&Hold>),
-        bytes: u64,
-        now: u64,
-        evicted: &mut Evicted,
-    ) -> Result<(), Error> {
-        let (mut segments, mut tables) = self.lists();
+    /// Facts of the oldest sealed segments, which the retention drops. `bytes` is the size of the store.
+    fn due_segments(&self, retention: &Retention, bytes: u64, now: u64) -> Vec<SegmentFacts> {
+        let (segments, _) = self.lists();
         let end_height = self.head().map_or(0, |(height, _)| height + 1);
-        let mut held: Vec<SegmentFacts> = segments
+        let mut sealed: Vec<SegmentFacts> = segments
             .iter()
             .filter(|segment| !segment.is_active())
             .map(|segment| SegmentFacts {
@@ -83,23 +102,32 @@ impl Writer {
             })
             .collect();
         let newest = self.active.as_ref().and_then(|active| Some(active.tip?.timestamp));
-        note_times(&mut held, newest);
-        if self.codec.is_some() {
-            note_ranges(&mut held, range_blocks(self.options.segment_blocks)); // only whole ranges are packed
+        note_times(&mut sealed, newest);
+        let due = retention.evictable(&sealed, end_height, bytes, now);
+        sealed.truncate(due.min(segments.len().saturating_sub(1))); // the head is always served
+        sealed
+    }
+
+    fn remove_aside(&mut self, gone: &[Aside], evicted: &mut Evicted) -> Result<(), Error> {
+        for aside in gone {
+            evicted.quarantined += 1;
+            evicted.bytes += aside.held.disk_bytes;
+            self.latch.remove(&aside.name)?;
         }
-        // Without a hold the oldest go as retention says. A hold (an archive that lacks them) may keep some,
-        // up to its own bound; then the heights count as lost to the archive.
-        let due = retention.evictable(&held, end_height, bytes, now);
-        let due = due.min(segments.len().saturating_sub(1)); // the head is always served
-        let due = held.get(..due).unwrap_or_default();
-        let (count, held_bytes) = hold.map_or((due.len(), 0), |hold| hold.limit(due));
-        evicted.held = held_bytes;
-        let without = |facts: &&SegmentFacts| hold.is_some_and(|hold| hold.waits_for(facts));
-        let uncopied = due.iter().take(count).filter(without);
-        evicted.uncopied = uncopied.map(|facts| facts.end_height - facts.base).sum();
+        Ok(())
+    }
+
+    /// Removes the oldest segments.
+    fn evict_segments(
+        &mut self,
+        count: usize,
+        end_height: u64,
+        evicted: &mut Evicted,
+    ) -> Result<(), Error> {
         if count == 0 {
             return Ok(());
         }
+        let (mut segments, mut tables) = self.lists();
         let gone: Vec<_> = segments.drain(..count).collect();
         let first = segments.first().map_or(end_height, |segment| segment.base());
         let stale: Vec<_> = tables.extract_if(.., |table| table.header.last < first).collect();

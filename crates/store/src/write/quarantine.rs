@@ -124,7 +124,7 @@ impl Aside {
                 .filter(|time| *time > 0)
                 // Not known: the newest block in it is at most as new as the file.
                 .unwrap_or(metadata.mtime().unsigned_abs()),
-            is_packed: false, // eviction asks for the ranges of served segments only
+            is_packed: matches!(whole, Some(Whole::Packed(_))),
             range: None,
         };
         Some(Self { name: name.to_owned(), base, held, whole })
@@ -132,6 +132,13 @@ impl Aside {
 
     fn last_hash(&self) -> Option<Hash> {
         self.whole.as_ref()?.last_hash()
+    }
+
+    /// True if it may be served again once the heights from its end to `first` are. One that ends at `first` would be
+    /// served, unless it `is_due`.
+    pub(crate) fn can_rejoin(&self, first: u64, is_due: bool) -> bool {
+        let end = self.held.end_height;
+        self.whole.is_some() && (end < first || is_due && end == first)
     }
 }
 
@@ -204,6 +211,12 @@ impl Quarantine {
         let at = self.files.partition_point(|other| other.base < aside.base);
         self.files.insert(at, aside);
         self.is_due = true;
+    }
+
+    /// Puts files back that stay aside.
+    pub(crate) fn keep(&mut self, files: Vec<Aside>) {
+        self.files.extend(files);
+        self.files.sort_by_key(|aside| aside.base);
     }
 
     /// Takes those out that retention drops, the lowest heights first.

@@ -26,7 +26,8 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Number of the segments that go, and bytes of the others. `due` are those that the rule drops.
+    /// Number of the segments that go, and bytes of the others. `due` are those that the rule drops, ascending, and those
+    /// below a gap first.
     pub(crate) fn limit(&self, due: &[SegmentFacts]) -> (usize, u64) {
         let mut held: u64 = due.iter().map(|facts| facts.disk_bytes).sum();
         let (mut count, mut lost) = (0, None);
@@ -71,10 +72,10 @@ pub(crate) struct SegmentFacts {
 }
 
 /// Notes a whole range of `blocks` heights that each segment is a part of: the newest one that begins at or before its
-/// last height. `sealed` are all sealed segments of a store, without a gap: the active one completes the newest range.
-pub(crate) fn note_ranges(sealed: &mut [SegmentFacts], blocks: u32) {
+/// last height. The store begins at `oldest`. It has all heights from there on, or will have them: the active segment
+/// completes the newest range, and a gap is filled.
+pub(crate) fn note_ranges(sealed: &mut [SegmentFacts], oldest: u64, blocks: u32) {
     let blocks = u64::from(blocks);
-    let oldest = sealed.first().map_or(0, |facts| facts.base);
     for facts in sealed {
         let begin = facts.end_height.saturating_sub(1) / blocks * blocks;
         // A segment across ranges is split. A packed file never is: no copy is made of one of other ranges.
@@ -265,7 +266,7 @@ mod tests {
                 range: None,
             };
             let mut sealed: Vec<_> = ends.iter().zip(&ends[1..]).map(facts).collect();
-            note_ranges(&mut sealed, 32);
+            note_ranges(&mut sealed, ends[0], 32);
             sealed.into_iter().map(|facts| facts.range).collect::<Vec<_>>()
         };
         let ranges = |ends: &[u64]| noted(ends, false);

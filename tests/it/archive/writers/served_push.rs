@@ -89,6 +89,38 @@ fn eviction_waits_for_the_archive() {
     neve.stop_in_time();
 }
 
+/// Files below a damaged one are set aside, and no push has them before the gap is filled.
+#[test]
+fn heights_below_a_damaged_file_wait_for_the_archive() {
+    let (node, dir, bucket) = (devnet(), fresh_dir(), fresh_dir());
+    let place = format!("file://{}", bucket.path().display());
+    let manifest = bucket.path().join("manifest.json");
+    fs::write(&manifest, "{}").expect("it can be written");
+    node.advance(100);
+    let neve = pushing(dir.path(), &node, &place, &["--retain-blocks", "40"]);
+    wait_for_packed(&neve, 192);
+    neve.stop_in_time();
+    let damaged = dir.path().join("store").join(format!("{:020}.pack", 96));
+    fs::File::options()
+        .write(true)
+        .open(&damaged)
+        .and_then(|file| file.set_len(file.metadata()?.len() / 2))
+        .expect("it is ours");
+    let neve = pushing(dir.path(), &node, &place, &["--retain-blocks", "40"]);
+    neve.wait_for_log("evicted"); // the damaged file
+    neve.wait("the heights below the gap", |health| {
+        (health["blocks"]["min_height"] == 0).then_some(())
+    });
+    fs::remove_file(&manifest).expect("it is ours");
+    neve.wait("the eviction", |health| {
+        (health["blocks"]["min_height"].as_u64() >= Some(160)).then_some(())
+    });
+    assert_eq!(neve.count("neve_archive_lost_heights_total"), 0);
+    let (code, summary) = verified(&[&place]);
+    assert_eq!((code, &summary["first"], &summary["last"]), (0, &0.into(), &191.into()));
+    neve.stop_in_time();
+}
+
 /// Heights 5 to 31 are no whole range, so that no push has them. Those above are not held for them.
 #[test]
 fn beginning_of_a_store_amid_a_range_holds_nothing() {
