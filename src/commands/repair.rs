@@ -49,13 +49,14 @@ async fn repair_all(config: Config) -> Result<bool, StartError> {
     let scrubbing = tokio::task::spawn_blocking(move || {
         // A scrub notes damage in the reader, and `damaged` tells of it.
         let mut bases = scrubbed.sealed().into_iter();
-        bases.try_for_each(|(base, _)| scrubbed.scrub(&dir, base, &mut |_| {}).map(drop))
+        bases.try_for_each(|(base, _)| scrubbed.scrub(&dir, base, &mut |_| {}).map(drop))?;
+        scrubbed.scrub_tables(&dir, &mut |_| {}) // the writer removes damaged ones
     });
     scrubbing.await.map_err(io::Error::other)??;
     let damaged = reader.damaged();
     let lost = reader.range().is_none();
     let records: usize = damaged.iter().map(|one| one.heights.len()).sum();
-    info!(segments = damaged.len(), records, "store read");
+    info!(segments = damaged.len(), records, tables = reader.damaged_tables(), "store read");
     let serving = Arc::new(Serving::new(reader));
     if let Some(stamp) = writer.stamp() {
         serving.identify(stamp.identity);

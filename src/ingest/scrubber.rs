@@ -1,4 +1,4 @@
-//! The scrubber: a thread of the lowest priority that reads every sealed segment again and again.
+//! The scrubber: a thread of the lowest priority that reads every sealed segment and hash table again and again.
 //!
 //! It finds damage before a client does, and spares clients the check at the first read of a
 //! record. The newest segments come first. Repair is the follower's (`fetch/backfill/repair.rs`).
@@ -58,6 +58,12 @@ impl Scrubber {
     }
 
     fn pass(&mut self) {
+        self.pace.begin();
+        let Self { serving, dir, pace } = self;
+        // First: a damaged table hides the hashes of many segments.
+        if let Err(error) = serving.reader.scrub_tables(dir, &mut |bytes| pace.read(bytes)) {
+            warn!(%error, "hash tables not scrubbed");
+        }
         for (base, _) in self.serving.reader.sealed().into_iter().rev() {
             self.pace.begin();
             let Self { serving, dir, pace } = self;

@@ -324,7 +324,7 @@ pub(crate) const METRICS: &[Metric] = metrics! {
     Gauge Bytes "neve_store_quarantined_bytes" []
         "Disk used by segment files in quarantine"
     Counter Bytes "neve_store_scrubbed_bytes_total" []
-        "Bytes of sealed segments read by the scrubber"
+        "Bytes of sealed segments and merged hash tables read by the scrubber"
     Counter Count "neve_store_scrub_passes_total" []
         "Passes of the scrubber over the whole store"
     Gauge Bytes "neve_store_locked_bytes" []

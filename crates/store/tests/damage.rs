@@ -6,6 +6,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use neve_store::{Opened, Reader, Record, residency};
@@ -198,4 +199,27 @@ fn withdrawal_does_not_make_a_damaged_record_whole() {
     assert!(opened.reader.record(8).is_none());
     assert_holds(&opened.reader, &block(10, 0));
     assert_holds(&opened.reader, &block(11, 0));
+}
+
+/// The larger table would have a right checksum, and lack the hashes for good.
+#[test]
+fn damaged_hash_table_is_not_merged_into_a_larger_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut opened = open(dir.path(), small());
+    let blocks: Vec<_> = (0..260).map(|height| block(height, 0)).collect();
+    let (first, rest) = blocks.split_at(230);
+    first.iter().for_each(|record| opened.writer.append(record).unwrap());
+    assert_eq!(opened.writer.merge_tables().unwrap(), 7);
+    let table = dir.path().join(&files(dir.path(), ".idx")[3]);
+    let len = fs::metadata(&table).unwrap().len() as usize;
+    let file = fs::File::options().write(true).open(&table).unwrap();
+    file.write_all_at(&vec![0; len - 4096], 4096).unwrap();
+    rest.iter().for_each(|record| opened.writer.append(record).unwrap());
+    assert_eq!(opened.writer.merge_tables().unwrap(), 1, "of segments");
+    opened.writer.restore_lost().unwrap();
+    assert_eq!(opened.writer.merge_tables().unwrap(), 2);
+    assert_eq!(files(dir.path(), ".idx").len(), 1);
+    assert_exactly(&opened.reader, &blocks);
+    drop(opened);
+    assert_clean(dir.path());
 }

@@ -262,6 +262,43 @@ fn repair_mends_a_store_that_nobody_runs() {
     assert_eq!(busy.status.code(), Some(2), "a server runs on it");
 }
 
+/// A look-up by hash does not read the checksum.
+#[test]
+fn damaged_hash_table_is_found_by_repair_and_by_the_scrubber() {
+    let (node, dir) = (Recorded::start(MAIN), fresh_dir());
+    let store = dir.path().join("store");
+    let tables = || {
+        let entries = fs::read_dir(&store).unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.extension().is_some_and(|ext| ext == "idx")).collect::<Vec<_>>()
+    };
+    let neve = start(dir.path(), &node, &[]);
+    neve.wait_for_head(MAIN.head);
+    let table = neve.wait("a hash table", |_| tables().pop());
+    neve.stop();
+    let good = fs::read(&table).unwrap();
+    let damage = || {
+        let file = File::options().write(true).open(&table).unwrap();
+        file.write_all_at(&vec![0; good.len() - 4096], 4096).unwrap();
+    };
+    damage();
+    let (code, said) = looked_at("repair", &store);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("damaged hash table"), "{said}");
+    assert_eq!(tables(), Vec::<PathBuf>::new(), "{said}");
+    assert_verifies(dir.path());
+    fs::write(&table, &good).unwrap();
+    damage();
+    let neve = start(dir.path(), &node, &["--scrub-bytes-per-second", "1GiB"]);
+    let params = format!("[\"{}\",false]", node.height(16).hash);
+    neve.wait("the block by its hash", |_| {
+        (neve.client().call("eth_getBlockByHash", &params).status == 200).then_some(())
+    });
+    assert!(neve.count("neve_store_damaged_records_total") > 0);
+    neve.wait("a new hash table", |_| (fs::read(&table).ok()? == good).then_some(()));
+    neve.stop();
+    assert_verifies(dir.path());
+}
+
 /// Exit codes: 0 done, 1 damage is left, 2 the store cannot be read.
 #[test]
 fn repair_that_no_upstream_helps_ends_with_one_and_names_each_segment() {

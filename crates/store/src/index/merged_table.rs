@@ -173,9 +173,47 @@ impl Merged {
         self.unreadable.load(Ordering::Relaxed)
     }
 
+    /// Compares the table's bytes on the disk with its checksum. If they differ it counts as unreadable, and the writer
+    /// removes it. `pause` hears of each piece how many bytes it has, and may wait.
+    pub(crate) fn check(&self, dir: &Path, pause: &mut dyn FnMut(u64)) -> Result<(), Error> {
+        let path = dir.join(self.name());
+        let damage = match self.crc(&path, pause) {
+            Ok(crc) if crc == self.header.table_crc => return Ok(()),
+            Ok(_) => "table fails its checksum".to_owned(),
+            // Evicted, or merged into a larger one.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) if is_of_the_file(&error) => error.to_string(),
+            Err(error) => return Err(Error::read(path, error)),
+        };
+        if !self.unreadable.swap(true, Ordering::Relaxed) {
+            tracing::warn!(file = self.name(), reason = damage, "damaged hash table");
+        }
+        Ok(())
+    }
+
+    fn crc(&self, path: &Path, pause: &mut dyn FnMut(u64)) -> std::io::Result<u32> {
+        let file = reads::open_regular(path)?;
+        let (mut crc, mut piece) = (crc32fast::Hasher::new(), vec![0; PIECE_BYTES]);
+        let (mut offset, end) = (PAGE as u64, self.disk_bytes());
+        while offset < end {
+            piece.truncate((end - offset).min(PIECE_BYTES as u64) as usize);
+            reads::again(reads::is_disk_failure, || reads::read_exact(&file, &mut piece, offset))?;
+            crc.update(&piece);
+            offset += piece.len() as u64;
+            pause(piece.len() as u64);
+        }
+        Ok(crc.finalize())
+    }
+
     pub(crate) fn table(&self) -> Result<Table<'_>, Cold> {
         Table::remembered(&self.map, self.bytes(), &self.homes)
     }
+}
+
+/// True if an error says that the bytes of the table are not there.
+fn is_of_the_file(error: &std::io::Error) -> bool {
+    reads::is_disk_failure(error)
+        || matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::UnexpectedEof)
 }
 
 /// Returns the first and the last of `heights` that no table has. `tables` are ascending and disjoint.

@@ -144,6 +144,11 @@ impl Reader {
             .collect()
     }
 
+    /// Merged hash tables that were found damaged and are not removed yet.
+    pub fn damaged_tables(&self) -> usize {
+        self.view.load().tables.iter().filter(|table| table.is_unreadable()).count()
+    }
+
     /// Records that were found damaged and are not repaired.
     pub fn damaged_records(&self) -> u64 {
         let view = self.view.load();

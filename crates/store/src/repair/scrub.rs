@@ -38,6 +38,12 @@ impl Reader {
         }
         Ok(true)
     }
+
+    /// Compares the merged hash tables of the store in `dir` with their checksums. The writer removes a damaged one, and
+    /// makes it again. `pause` hears of each piece how many bytes it has, and may wait.
+    pub fn scrub_tables(&self, dir: &Path, pause: &mut dyn FnMut(u64)) -> Result<(), Error> {
+        self.view().tables.iter().try_for_each(|table| table.check(dir, pause))
+    }
 }
 
 struct Scrub<'a> {

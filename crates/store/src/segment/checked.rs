@@ -10,12 +10,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64 as Counter};
 use crate::format::FormatError;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// Records and sections that were found damaged since the start, over all stores of the process.
+/// Records, sections and merged hash tables that were found damaged since the start, over all stores of the process.
 static FOUND: Counter = Counter::new(0);
 
-/// Damaged records and sections that were found since the process started.
+/// Damaged records, sections and merged hash tables that were found since the process started.
 pub fn damages_found() -> u64 {
     FOUND.load(Ordering::Relaxed)
+}
+
+/// Counts merged hash tables that are damaged.
+pub(crate) fn note_tables(count: usize) {
+    FOUND.fetch_add(count as u64, Ordering::Relaxed);
 }
 
 /// Results of the checks of one segment's records. Clones share it.

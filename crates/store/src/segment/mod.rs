@@ -28,6 +28,7 @@ pub use slice::SegmentSlice;
 pub(crate) use active::{Active, Recovered, recover};
 #[cfg(all(test, loom))]
 pub(crate) use checked::Checked;
+pub(crate) use checked::note_tables;
 pub(crate) use opened_segment::{OpenedSegment, inspect};
 pub(crate) use packed::{OpenedPacked, Packed, entries_of as entries_of_record};
 pub(crate) use rewrite::{SealedCopy, copy_aside, rewrite};

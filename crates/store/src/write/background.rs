@@ -1,6 +1,7 @@
 //! Long work that another thread may do for the writer: syncs, and merges of hash tables.
 
 use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::writer::Writer;
@@ -171,6 +172,7 @@ impl Merging {
     pub fn run(mut self) -> Result<NewTable, Error> {
         self.due.bytes().for_each(will_need); // they are read from end to end
         let (latch, header, due) = (&mut self.latch, self.header, &self.due);
+        due.check(latch.dir())?;
         let packed = residency::with_blocking_reads(|| due.packed_tables())??;
         let write = || {
             let sources = due.tables(&packed).map_err(|Cold| residency::ReadFailed)?;
@@ -210,6 +212,17 @@ impl Due {
             }
             Self::Tables(all) => Some((all[0].header.first, all[all.len() - 1].header.last)),
         }
+    }
+
+    /// Compares merged tables with their checksums: a damaged one would become a wrong one with a right checksum.
+    fn check(&self, dir: &Path) -> Result<(), Error> {
+        let Self::Tables(all) = self else { return Ok(()) };
+        for table in all {
+            // Tried again later.
+            table.check(dir, &mut |_| {}).map_err(|_| residency::ReadFailed)?;
+        }
+        let is_damaged = all.iter().any(|table| table.is_unreadable());
+        if is_damaged { Err(residency::ReadFailed.into()) } else { Ok(()) }
     }
 
     /// Tables of the packed segments, which have none.

@@ -18,7 +18,7 @@ use crate::index::merged_table::Merged;
 use crate::memory::residency;
 use crate::read::View;
 use crate::reads;
-use crate::segment::{Active, PackedCodec, Segment, rewrite};
+use crate::segment::{Active, PackedCodec, Segment, note_tables, rewrite};
 use crate::sync::ArcSwap;
 
 /// Appends to a store. There is one a directory, and it belongs to one thread.
@@ -176,7 +176,7 @@ impl Writer {
         if self.quarantine.is_due { self.rejoin().map(drop) } else { Ok(()) }
     }
 
-    /// Removes merged tables that the disk does not deliver: the segments that they cover are asked
+    /// Removes merged tables that the disk does not deliver, or whose checksum is wrong: the segments that they cover are asked
     /// themselves, and merged again.
     fn drop_unreadable_tables(&mut self) -> Result<(), Error> {
         let (segments, mut tables) = self.lists();
@@ -186,6 +186,7 @@ impl Writer {
         }
         lost.iter()
             .for_each(|table| tracing::warn!(file = table.name(), "unreadable hash table removed"));
+        note_tables(lost.len());
         // Readers first: they must not meet a table whose file is gone.
         self.publish(segments, tables);
         self.remove_tables(&lost)
