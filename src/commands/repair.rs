@@ -82,9 +82,10 @@ async fn repair_all(config: Config) -> Result<bool, StartError> {
     if lost {
         error!("no segment can be served; neve serve fetches the heights again");
     }
-    if let Some(gap) = serving.reader.gap() {
+    let gap = serving.reader.gap();
+    if let Some(gap) = &gap {
         warn!(from = gap.start, to = gap.end - 1, "neve serve fills the gap");
     }
     let finished = finish(ingest, writer, config.http.drain_timeout).await;
-    Ok(failed.is_empty() && !lost && finished)
+    Ok(failed.is_empty() && !lost && gap.is_none() && finished)
 }

@@ -368,6 +368,15 @@ fn segment_files_that_are_removed_while_neve_runs_come_back() {
     assert_verifies(dir.path());
 }
 
+#[test]
+fn repair_that_leaves_a_gap_ends_with_one() {
+    let (_node, dir, _) = stored(MAIN);
+    fs::remove_file(&sealed(dir.path())[4]).unwrap();
+    let (code, said) = looked_at("repair", &dir.path().join("store"));
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("neve serve fills the gap"), "{said}");
+}
+
 /// Exit code of `neve verify`, or `neve repair`, with all that it said.
 fn looked_at(command: &str, dir: &Path) -> (Option<i32>, String) {
     let dir = dir.display().to_string();
