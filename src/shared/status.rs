@@ -142,6 +142,9 @@ pub(crate) struct ArchiveStatus {
     pub breaker: &'static str,
     /// Reason why no segments come.
     pub error: Option<String>,
+    /// True once the store has the heights up to the anchor, as far as they are settled.
+    #[cfg(feature = "archive")]
+    pub is_begun: bool,
     /// Segments that were taken since the start.
     pub taken: u64,
     /// Segments that did not check out.

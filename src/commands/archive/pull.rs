@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use neve_archive::Manifest;
+use neve_store::residency::loaded;
 use neve_store::{Opened, Retention};
 use serde_json::json;
 use tokio::time::sleep;
@@ -35,8 +36,8 @@ struct Pull {
     status: Arc<Status>,
     /// First height of the last segment to come.
     goal: u64,
-    /// Height that the store has in the end.
-    anchor: Option<u64>,
+    /// Block that the store has in the end.
+    anchor: Option<Anchor>,
 }
 
 /// Pulls. Returns the number of segments that fail a proof.
@@ -77,7 +78,7 @@ pub(super) async fn pulled(
     let follower = parts.follower(&config, ingest.clone());
     let following = tokio::spawn(follower.run());
     let status = Arc::clone(&parts.status);
-    let pull = Pull { serving, status, goal, anchor: anchor.map(|anchor| anchor.height) };
+    let pull = Pull { serving, status, goal, anchor };
     let ended = pull.ended().await;
     // Following has no end of its own. It is awaited, because the writer ends when the last handle
     // is gone.
@@ -149,11 +150,15 @@ impl Pull {
             }
             let archive = self.status.archive().unwrap_or_default();
             // Segments join at their end: below a rejected one no other can.
-            if archive.refused > 0 || self.is_done(heights) {
+            if archive.refused > 0 {
                 return Ok(archive.refused);
             }
+            // Before the heights: a store that contradicts the anchor may have all of them.
             if let Some(why) = archive.error.or(self.status.words().store_error.clone()) {
                 return Err(why);
+            }
+            if (self.anchor.is_none() || archive.is_begun) && self.has_goal(heights) {
+                return self.other_block().map_or(Ok(0), Err);
             }
             // An archive that sends nothing any more would otherwise be waited for without an end.
             if moved.elapsed() > STALLED || self.status.phase() == Phase::Stopped {
@@ -168,10 +173,21 @@ impl Pull {
         Some((*range.start(), *range.end()))
     }
 
-    /// True if the store has all that the archive has for it. Settlement may end below the anchor.
-    fn is_done(&self, heights: Option<(u64, u64)>) -> bool {
-        let is_begun = self.anchor.is_none_or(|_| self.status.verified().is_some());
-        is_begun && heights.is_some_and(|(first, _)| first <= self.goal)
+    /// True if the store has all that the archive has for it.
+    fn has_goal(&self, heights: Option<(u64, u64)>) -> bool {
+        heights.is_some_and(|(first, _)| first <= self.goal)
+    }
+
+    /// Says that the store has another block than the anchor. Its height may have come with the last segments.
+    fn other_block(&self) -> Option<String> {
+        let Anchor { height, hash } = self.anchor?;
+        let stored = loaded(|| self.serving.reader.record(height).map(|record| record.hash()))?;
+        let text = || {
+            format!(
+                "anchor at height {height}: its block is {stored}, not that of --archive-anchor"
+            )
+        };
+        (stored.0 != hash.0).then(text)
     }
 
     fn say(&self, rejected: u64, as_json: bool) -> Result<u64, String> {

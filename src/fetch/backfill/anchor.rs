@@ -40,13 +40,9 @@ pub(crate) async fn begin_at_anchor(
     let mut backoff = Backoff::new(AGAIN_FIRST, AGAIN_MAX);
     note_verified(follower, source).await;
     let Some(anchor) = archive.anchor else { return };
-    // A store that was killed meanwhile has some of them.
-    while head(follower).is_none_or(|(height, _)| height < anchor.height) {
-        let why = match begin(follower, source, archive, anchor).await {
-            Ok(settled) => {
-                follower.status.set_verified(Some(settled));
-                return;
-            }
+    loop {
+        let why = match begun(follower, source, archive, anchor).await {
+            Ok(()) => break,
             Err(TransferError::Backfill(BackfillError::Writer(_))) => return,
             Err(TransferError::Backfill(why)) => why.to_string(),
             Err(TransferError::Archive(why)) => why.to_string(),
@@ -55,6 +51,30 @@ pub(crate) async fn begin_at_anchor(
         };
         archive.say(Some(&why));
         tokio::time::sleep(backoff.wait()).await;
+    }
+    follower.status.change_archive(|archive| archive.is_begun = true);
+}
+
+/// Stores the heights up to the anchor, unless the store has them. Fails if it has another block there.
+async fn begun(
+    follower: &Follower,
+    source: &HeightFetcher,
+    archive: &Arc<ArchiveSource>,
+    anchor: Anchor,
+) -> Result<(), TransferError> {
+    // A store that was killed meanwhile has some of them.
+    if head(follower).is_none_or(|(height, _)| height < anchor.height) {
+        let settled = begin(follower, source, archive, anchor).await?;
+        follower.status.set_verified(Some(settled));
+        return Ok(());
+    }
+    let reader = &follower.serving.reader;
+    let stored = loaded(|| reader.record(anchor.height).map(|record| record.hash()));
+    match stored.filter(|stored| stored.0 != anchor.hash.0) {
+        Some(other) => {
+            Err(TransferError::Segment(SegmentError::anchor(anchor.height, Some(other))))
+        }
+        None => Ok(()),
     }
 }
 

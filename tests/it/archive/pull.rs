@@ -104,3 +104,28 @@ fn anchor_that_is_another_block_is_refused() {
     assert_ne!(code, 0, "{errors}");
     assert!(errors.contains("95"), "{errors}");
 }
+
+/// Anchors below the head, above it, and at a height that comes with the pull.
+#[test]
+fn anchor_that_contradicts_the_store_ends_a_pull() {
+    let bucket = Bucket::new(Helicon::Never);
+    let (dir, place) = (fresh_dir(), bucket.place());
+    let block = |height: u64| {
+        format!("{height}:{:#x}", bucket.node.block(height).expect("it is there").hash())
+    };
+    let pull = |anchor: &str, from: &str| {
+        let (code, _, errors) =
+            pulled(dir.path(), &["--archive-anchor", anchor, "--from", from, &place]);
+        (code, errors)
+    };
+    let (code, errors) = pull(&block(80), "64");
+    assert_eq!(code, 0, "{errors}");
+    for (height, from) in [(70, "0"), (90, "64"), (40, "0")] {
+        let (code, errors) = pull(&format!("{height}:0x{}", "22".repeat(32)), from);
+        let text = format!("anchor at height {height}: its block is 0x");
+        assert!(code == 2 && errors.contains(&text), "{height}: {code} {errors}");
+    }
+    let (code, errors) = pull(&block(90), "0");
+    assert_eq!(code, 0, "{errors}");
+    assert_eq!(digest(dir.path()).0, 0);
+}
