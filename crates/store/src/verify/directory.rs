@@ -121,8 +121,9 @@ fn nothing_but(name: &str) -> Option<Finding> {
     Some(finding(name, None, 0, "quarantined", detail))
 }
 
+/// Highest height. The name of a file may be higher than its content.
 fn last(outcomes: &[Outcome]) -> Option<u64> {
-    outcomes.iter().rev().find_map(Outcome::tip).map(|(height, _)| height)
+    outcomes.iter().filter_map(Outcome::tip).map(|(height, _)| height).max()
 }
 
 fn stamp(dir: &Path, visitor: &mut dyn Visitor) -> Result<Option<Stamp>, Error> {
