@@ -19,11 +19,11 @@ pub enum Error {
     },
 
     /// The directory belongs to another chain. Choose another directory or another upstream.
-    #[error("{} holds {found}, but {expected} is expected; use another data directory", dir.display())]
+    #[error("{} holds {found}, but {expected} is expected; use another data directory", path.display())]
     WrongChain {
-        /// Directory of the store.
-        dir: PathBuf,
-        /// Chain in the stamp.
+        /// Directory of the store, or its file that is of another chain than the others.
+        path: PathBuf,
+        /// Chain in the stamp, or in the file.
         found: Identity,
         /// Chain that the caller expects.
         expected: Identity,

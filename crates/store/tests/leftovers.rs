@@ -11,8 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use neve_store::disk::RealDisk;
-use neve_store::{Opened, Options, Record};
-use support::{IDENTITY, assert_clean, assert_exactly, block, files, open_as, rewrite, small};
+use neve_store::{Identity, Opened, Options, Record};
+use support::toy::Toy;
+use support::{
+    Heard, IDENTITY, assert_clean, assert_exactly, block, files, open_as, rewrite, small, verify,
+};
 
 fn options() -> Options {
     Options { segment_blocks: 5, ..small() }
@@ -182,4 +185,32 @@ fn packed_file_inside_a_longer_segment_hides_no_history() {
             assert_clean(dir.path());
         }
     }
+}
+
+/// An opening refuses the directory for it.
+#[test]
+fn segment_of_another_chain_whose_heights_are_packed_is_named() {
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    pack(dir.path());
+    let mut store = open(other.path());
+    store.writer.bind(Identity { chain_id: 7, ..IDENTITY }, 1).unwrap();
+    store.writer.append(&block(9, 0)).unwrap();
+    store.writer.seal().unwrap();
+    drop(store);
+    fs::copy(segment(other.path(), 9), segment(dir.path(), 9)).unwrap();
+    let found = verify(dir.path()).findings;
+    let found: Vec<_> = found.iter().map(|found| (found.file.as_str(), found.kind)).collect();
+    assert_eq!(found, [("00000000000000000009.seg", "identity")]);
+    let error = neve_store::open_with(dir.path(), options(), Arc::new(Toy)).err();
+    let error = error.map(|error| error.to_string()).unwrap_or_default();
+    assert!(error.contains("00000000000000000009.seg holds chain 7"), "{error}");
+}
+
+#[test]
+fn verified_range_ends_with_the_highest_height_whatever_its_file_is_called() {
+    let dir = tempfile::tempdir().unwrap();
+    pack(dir.path());
+    fs::rename(segment(dir.path(), 2), segment(dir.path(), 90)).unwrap();
+    let summary = neve_store::verify::directory(dir.path(), &mut Heard::default()).unwrap();
+    assert_eq!(summary.range.map(|(_, last)| last), Some(21));
 }

@@ -13,7 +13,8 @@ use crate::disk::{
     parse_table_name,
 };
 use crate::error::Error;
-use crate::id::Hash;
+use crate::format::OTHER_VERSION;
+use crate::id::{Hash, Identity};
 use crate::reads;
 use crate::segment::{OpenedSegment, PackedCodec, Segment, inspect};
 
@@ -154,10 +155,9 @@ struct Walk<'v> {
 impl Walk<'_> {
     fn segment(&mut self, dir: &Path, name: &str) -> Result<(), Error> {
         // A segment whose heights are packed waits for its removal.
-        if self.packed_end > base_of(name) && parse_segment_name(name).is_some() {
-            return Ok(());
-        }
-        if self.is_left_behind(dir, name) {
+        let is_packed = self.packed_end > base_of(name) && parse_segment_name(name).is_some();
+        if is_packed || self.is_left_behind(dir, name) {
+            self.check_leftover(dir, name);
             return Ok(());
         }
         let outcome = match file(&dir.join(name), name, &self.edges, self.visitor) {
@@ -178,7 +178,7 @@ impl Walk<'_> {
             }
             Err(error) => return Err(error),
         };
-        self.check_identity(name, &outcome);
+        self.check_identity(name, outcome.identity());
         self.check_joins(name, &outcome);
         if parse_packed_name(name).is_some() {
             self.packed_end = outcome.tip().map(|(height, _)| height + 1);
@@ -211,8 +211,22 @@ impl Walk<'_> {
         base <= last && is_copy() == Some(true)
     }
 
-    fn check_identity(&mut self, name: &str, outcome: &Outcome) {
-        let (Some(stamp), Some(found)) = (self.stamp, outcome.identity()) else { return };
+    /// Looks at the header of a segment that waits for its removal: an opening refuses one that it cannot remove.
+    fn check_leftover(&mut self, dir: &Path, name: &str) {
+        let Some(base) = parse_segment_name(name) else { return };
+        match inspect(&dir.join(name), base) {
+            Ok(OpenedSegment::Sealed(header, _) | OpenedSegment::Active(header)) => {
+                self.check_identity(name, Some(header.identity));
+            }
+            Ok(OpenedSegment::Damaged(OTHER_VERSION)) => {
+                self.visitor.finding(damaged(name, 0, "segment_header", OTHER_VERSION));
+            }
+            _ => {} // set aside or removed
+        }
+    }
+
+    fn check_identity(&mut self, name: &str, found: Option<Identity>) {
+        let (Some(stamp), Some(found)) = (self.stamp, found) else { return };
         if found != stamp.identity {
             let detail = format!("segment holds {found}, the stamp says {}", stamp.identity);
             self.visitor.finding(finding(name, None, 0, "identity", detail));

@@ -93,7 +93,7 @@ fn open_directory(
         stamp,
         codec,
     };
-    opening.check_identity(stamp.map(|stamp| stamp.identity))?;
+    opening.check_identity(opening.latch.dir(), stamp.map(|stamp| stamp.identity))?;
     let names = list(opening.latch.dir())?;
     // Half-written files of a crash go first, so that the list below has whole ones only.
     let names = opening.finish_names(names)?;
@@ -148,11 +148,12 @@ struct Opening {
 }
 
 impl Opening {
-    fn check_identity(&self, found: Option<Identity>) -> Result<(), Error> {
+    /// Compares the chain that the directory or the file at `path` is of.
+    fn check_identity(&self, path: &Path, found: Option<Identity>) -> Result<(), Error> {
         let known = self.stamp.map(|stamp| stamp.identity).or(self.found);
         match (found, self.expected.or(known)) {
             (Some(found), Some(expected)) if found != expected => {
-                Err(Error::WrongChain { dir: self.latch.dir().to_owned(), found, expected })
+                Err(Error::WrongChain { path: path.to_owned(), found, expected })
             }
             _ => Ok(()),
         }
@@ -235,8 +236,8 @@ impl Opening {
         let Some(codec) = &self.codec else { return Err(Error::OtherVersion { path }) };
         let damage = match Packed::open(&path, codec) {
             Ok(Ok(opened)) if opened.packed.header().first == base => {
-                let segment = Segment::packed(opened).map_err(|error| Error::read(path, error))?;
-                self.note_identity(segment.header.identity)?;
+                let segment = Segment::packed(opened).map_err(|error| Error::read(&path, error))?;
+                self.note_identity(&path, segment.header.identity)?;
                 return Ok(Some(Candidate::Packed(Box::new(segment))));
             }
             Ok(Ok(_)) => "its header has another first height".to_owned(),
@@ -250,8 +251,8 @@ impl Opening {
         self.set_aside(&name, &damage).map(|()| None)
     }
 
-    fn note_identity(&mut self, identity: Identity) -> Result<(), Error> {
-        self.check_identity(Some(identity))?;
+    fn note_identity(&mut self, path: &Path, identity: Identity) -> Result<(), Error> {
+        self.check_identity(path, Some(identity))?;
         // From here on other segments must be of this chain, also without a stamp.
         self.found = Some(identity);
         Ok(())
@@ -285,7 +286,7 @@ impl Opening {
             }
         };
         let identity = candidate.header().identity;
-        self.note_identity(identity)?;
+        self.note_identity(&path, identity)?;
         Ok(Some(candidate))
     }
 

@@ -69,7 +69,7 @@ impl Writer {
         let stamp = Stamp { identity, rules };
         match self.stamp {
             Some(found) if found.identity != identity => Err(Error::WrongChain {
-                dir: self.latch.dir().to_owned(),
+                path: self.latch.dir().to_owned(),
                 found: found.identity,
                 expected: identity,
             }),
