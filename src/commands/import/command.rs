@@ -104,7 +104,7 @@ fn conclude(ended: Option<Result<(), ImportError>>, counts: Counts, serving: &Se
     match ended {
         Some(Ok(())) => {
             info!(stored, held, unsettled, first, head, "imported");
-            return true;
+            return below == 0; // the store has no line of those
         }
         Some(Err(ImportError::Line { number, height, why })) => {
             error!(line = number, height, reason = why, "line refused");

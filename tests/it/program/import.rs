@@ -138,6 +138,21 @@ fn wrong_line_is_refused_by_its_number_and_heights_before_it_stay() {
     );
 }
 
+#[test]
+fn import_of_lines_below_the_store_is_not_complete() {
+    let node = DevnetThread::start(Config::test().with_head(30)).expect("free ports");
+    let dir = fresh_dir();
+    let (all, file) = (dir.path().join("all"), dir.path().join("lines"));
+    let (_, id) = exported(&node.base_url(), 30, &all);
+    fs::write(&file, text_lines(&all)[10..].join("\n")).unwrap();
+    let genesis = format!("{:#x}", node.block(0).expect("it is there").hash());
+    let (store, file) = (dir.path().join("store"), file.display().to_string());
+    let (code, log) = import(&store, &["--chain-id", &id, "--genesis", &genesis, &file]);
+    assert_eq!(code, Some(0), "{log}");
+    let (code, log) = import(&store, &[&all.display().to_string()]);
+    assert!(code == Some(1) && log.contains("below=10"), "{code:?} {log}");
+}
+
 fn text_lines(file: &Path) -> Vec<String> {
     fs::read_to_string(file).expect("it is UTF-8").lines().map(str::to_owned).collect()
 }
