@@ -95,9 +95,24 @@ fn holds_heights(tier: Tier) -> bool {
     matches!(tier, Tier::Active | Tier::Sealed | Tier::Packed | Tier::Quarantined)
 }
 
-/// True if retention counts the file, so that its bytes are those of the served heights.
-fn is_served(file: &StoredFile) -> bool {
-    matches!(file.tier, Tier::Active | Tier::Sealed | Tier::Packed | Tier::Tables)
+/// Sums over the files of the heights that clients can get: those without a gap up to the head.
+fn served(files: &[StoredFile]) -> Totals {
+    let is_served = |tier| matches!(tier, Tier::Active | Tier::Sealed | Tier::Packed);
+    let mut run: Vec<_> = files.iter().filter(|file| is_served(file.tier)).collect();
+    run.sort_by_key(|file| std::cmp::Reverse(file.heights.map(|(_, last)| last)));
+    let mut first = None;
+    // A file without heights, such as the next segment, stands at the head.
+    run.retain(|file| {
+        let Some((from, last)) = file.heights else { return true };
+        let joins = first.is_none_or(|first| last + 1 >= first);
+        if joins {
+            first = Some(first.map_or(from, |first: u64| first.min(from)));
+        }
+        joins
+    });
+    let reaches = |file: &&StoredFile| file.heights.is_none_or(|(_, last)| Some(last) >= first);
+    let tables = files.iter().filter(|file| file.tier == Tier::Tables).filter(reaches);
+    Totals::of(run.into_iter().chain(tables))
 }
 
 /// Tiers with at least a file, and their totals.
@@ -118,7 +133,7 @@ fn as_json(files: &[StoredFile]) -> Value {
         tiers(files).into_iter().map(|(tier, totals)| (tier.name().to_owned(), totals.json()));
     json!({
         "tiers": tiers.collect::<serde_json::Map<_, _>>(),
-        "served": Totals::of(files.iter().filter(|file| is_served(file))).json(),
+        "served": served(files).json(),
         "files": files.iter().map(file).collect::<Vec<_>>(),
     })
 }
@@ -127,7 +142,7 @@ fn as_text(files: &[StoredFile], each: bool) -> String {
     let head = ["tier", "files", "heights", "range", "bytes", "bytes a height"].map(str::to_owned);
     let mut rows = vec![head];
     rows.extend(tiers(files).iter().map(|(tier, totals)| totals.cells(tier.name())));
-    rows.push(Totals::of(files.iter().filter(|file| is_served(file))).cells("served"));
+    rows.push(served(files).cells("served"));
     let mut text = aligned(&rows);
     if each {
         let name = |file: &StoredFile| format!("{} {}", file.tier.name(), file.name);
@@ -187,6 +202,16 @@ mod tests {
             (&96.into(), &4310.into())
         );
         assert_eq!(found["files"].as_array().map(Vec::len), Some(7));
+    }
+
+    #[test]
+    fn heights_below_a_gap_are_not_served() {
+        let mut files = files();
+        files.remove(1);
+        files.push(file(Tier::Tables, Some((64, 95)), 7));
+        let served = &as_json(&files)["served"];
+        let found = ["heights", "first", "last", "files", "bytes"].map(|name| served[name].clone());
+        assert_eq!(found, [32, 64, 95, 3, 3307].map(Value::from));
     }
 
     #[test]
