@@ -117,9 +117,10 @@ pub(super) const ALERTS: &[Alert] = alerts! {
             sum by (job, instance) (neve_blocks_rejected_total) * 0) > 0":
         "An upstream sent a block or receipts that fail a proof. Clients did not see them."
         [
-            "The log line `upstream data rejected` names the upstream, the height and the proof.",
+            "The log line `upstream data rejected` names the upstream, the height and the proof. `segment rejected` names \
+             the mirror source or the archive.",
             "Compare the file under `evidence/` with another node.",
-            "Replace the upstream if the block is wrong there only.",
+            "Replace the upstream if the block is wrong there only. Check an archive by `neve archive verify --prove`.",
         ]
         fires [("neve_blocks_rejected_total{job=\"neve\", instance=\"a\", reason=\"parent_link\"}", "_x49 1x10")]
     Page "NeveBlocksWithdrawn" for "0m"

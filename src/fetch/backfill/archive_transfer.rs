@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
+use metrics::counter;
 use neve_archive::{Manifest, SegmentEntry};
 use neve_chain::{Checks, Settlement};
 use neve_store::{PartialSegment, SealedPage};
@@ -135,7 +136,10 @@ async fn take_all(
                 archive.leave(&entry);
                 return Ok(BackfillStep::Ask { from: entry.first });
             }
-            Err(TransferError::Segment(wrong)) => wrong,
+            Err(TransferError::Segment(wrong)) => {
+                counter!("neve_blocks_rejected_total", "reason" => wrong.reason).increment(1);
+                wrong
+            }
         };
         archive.refuse(&entry, &wrong.to_string());
         keep_evidence(follower, &archive.url, entry.first, &wrong);

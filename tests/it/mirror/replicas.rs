@@ -359,6 +359,23 @@ fn forged_segment_is_rejected() {
     wait_for_first(&neve, 0);
     serves(&neve, &node, 0..=HEAD);
     assert_eq!(received(&neve, "rejected"), 1);
+    let metrics = neve.admin().get("/metrics").text();
+    assert!(metrics.contains("neve_blocks_rejected_total{"), "for the alert NeveFalseData");
+    neve.stop_in_time();
+}
+
+#[test]
+fn anchor_that_contradicts_the_store_is_said() {
+    let node = chain(Helicon::Never);
+    let (_bucket, place, _) = archived(&node);
+    let dir = fresh_dir();
+    let neve = replica(dir.path(), &place, &anchor(&node, 95));
+    wait_for_first(&neve, 64);
+    neve.stop_in_time();
+    let neve = replica(dir.path(), &place, &format!("80:0x{}", "22".repeat(32)));
+    neve.wait_for_log("archive failed");
+    let error = neve.health()["archive"]["segments"]["error"].to_string();
+    assert!(error.contains("anchor at height 80: its block is 0x"), "{error}");
     neve.stop_in_time();
 }
 
