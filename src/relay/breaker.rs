@@ -31,10 +31,7 @@ impl UpstreamBreaker {
     /// Takes the right to make a request. While the breaker is about to close, one request at a time
     /// gets it.
     pub(super) fn enter(&mut self, now: Instant) -> bool {
-        if self.paused.is_some_and(|until| now < until) {
-            return false;
-        }
-        if self.is_open(now) {
+        if !self.allows(now) {
             return false;
         }
         if self.failures >= FAILURES_MAX {
@@ -42,6 +39,11 @@ impl UpstreamBreaker {
             self.trying = true;
         }
         true
+    }
+
+    /// True if a request may be made. One that does not enter takes no right from others, and has no outcome.
+    pub(super) fn allows(&self, now: Instant) -> bool {
+        self.paused.is_none_or(|until| now >= until) && !self.is_open(now)
     }
 
     /// True if failures keep requests from the upstream. A pause that it wants is no failure.

@@ -21,6 +21,7 @@ use tokio::time::timeout_at;
 use super::answer::{Answer, AnswerBody, BegunBody, Counted, transactions_bytes_max};
 use super::exchange::{Relay, RelayRequest, Shared, TokioInstant};
 use super::failure::Failure;
+use super::gate::UpstreamGate;
 use super::state::RelayState;
 use crate::rpc::{Transactions, answers_of};
 use crate::shared::lock::lock;
@@ -154,7 +155,8 @@ impl Relay {
         let (tell, outcomes) = mpsc::unbounded_channel(); // each upstream has one outcome
         let mut places = Vec::new();
         let (held, now) = (Arc::new(HeldPlace::new(request)), Instant::now());
-        for candidate in self.state.candidates(request.head, &request.calls, true, now) {
+        let rank = |gate: &UpstreamGate| gate.rank(true, now);
+        for candidate in self.state.candidates(request.head, &request.calls, rank, now) {
             if places.contains(&candidate.place) {
                 continue; // one that stands alone
             }

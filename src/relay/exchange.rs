@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::answer::{Answer, AnswerBody, BegunBody, Counted, Veil};
 use super::failure::Failure;
+use super::gate::UpstreamGate;
 use super::hops::Hops;
 use super::lacks::Lack;
 use super::state::{Candidate, RelayState};
@@ -241,7 +242,9 @@ impl Relay {
         let mut now = began;
         // A call with an effect ends with the first upstream that gets it: it tries none.
         let tries = request.repeatable;
-        let candidates = self.state.candidates(request.head, &request.calls, tries, now.into_std());
+        let (calls, at) = (&request.calls, now.into_std());
+        let rank = |gate: &UpstreamGate| gate.rank(tries, at);
+        let candidates = self.state.candidates(request.head, calls, rank, at);
         let mut candidates = candidates.into_iter().peekable();
         let mut is_for_ruled = false;
         while let Some(candidate) = candidates.next().filter(|one| one.ruled || !is_for_ruled) {

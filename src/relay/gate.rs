@@ -1,9 +1,11 @@
 //! Limits and quality of one upstream, as relayed requests see it. Pure: the time comes from the
 //! caller.
 
-use std::collections::HashMap;
+mod pace;
+
 use std::time::{Duration, Instant};
 
+use self::pace::SharedPace;
 use super::breaker::UpstreamBreaker;
 use super::failure::{Blame, Failure};
 use super::hedge::RecentTimes;
@@ -17,62 +19,12 @@ const DOUBT: Duration = Duration::from_secs(10);
 const MEASURED: Duration = Duration::from_secs(10);
 /// Time for which one request that tries an upstream is waited for, before another one may.
 const PROBE: Duration = Duration::from_secs(10);
-/// Part of the rate that is the share of an address.
-const SHARE: f64 = 0.25;
-/// Time after which addresses that have their whole share again are forgotten.
-const FORGET: Duration = Duration::from_secs(1);
-
-/// Rate of the relayed requests to an upstream, with a share for each address. Beyond its share an address gets
-/// what others leave: a lone client, or a front that names no clients, has nearly all of the rate.
-pub(super) struct SharedPace {
-    limiter: RateLimiter,
-    /// Requests that each address made of its share, and the time of the last one.
-    used: HashMap<ClientAddress, (f64, Instant)>,
-    forgot: Instant,
-}
-
-impl SharedPace {
-    fn new(limiter: RateLimiter, now: Instant) -> Self {
-        Self { limiter, used: HashMap::new(), forgot: now }
-    }
-
-    /// True if an address may make a request now.
-    fn allows(&mut self, address: ClientAddress, now: Instant) -> bool {
-        let Some(rate) = self.limiter.rate() else { return true };
-        let share = rate * SHARE;
-        let is_within = self.used(address, share, now) + 1.0 <= share.max(1.0);
-        // Another address finds a whole share. A rate of up to one request a second has none to leave.
-        let others = if is_within { 0.0 } else { share.min((rate - 1.0).max(0.0)) };
-        self.limiter.wait_for(1.0 + others, now).is_zero()
-    }
-
-    /// Notes that an address made a request.
-    pub(super) fn made(&mut self, address: ClientAddress, now: Instant) {
-        self.limiter.made(1);
-        let Some(rate) = self.limiter.rate() else { return };
-        let share = rate * SHARE;
-        if now.saturating_duration_since(self.forgot) >= FORGET {
-            self.used.retain(|_, used| used_now(*used, share, now) > 0.0);
-            self.forgot = now;
-        }
-        // No more than the share is owed: an address that stops soon has it again.
-        let used = (self.used(address, share, now) + 1.0).min(share.max(1.0));
-        self.used.insert(address, (used, now));
-    }
-
-    /// Requests that an address made of a share of so many a second.
-    fn used(&self, address: ClientAddress, share: f64, now: Instant) -> f64 {
-        self.used.get(&address).map_or(0.0, |used| used_now(*used, share, now))
-    }
-}
-
-fn used_now((used, at): (f64, Instant), share: f64, now: Instant) -> f64 {
-    (used - now.saturating_duration_since(at).as_secs_f64() * share).max(0.0)
-}
 
 /// Limits and quality of one upstream.
 pub(super) struct UpstreamGate {
     pub(super) breaker: UpstreamBreaker,
+    /// Breaker of the handshakes of WebSockets. Clients have these made: their failures must not stop HTTP calls.
+    pub(super) handshakes: UpstreamBreaker,
     pub(super) pace: SharedPace,
     pub(super) lacks: Lacks,
     /// Moving mean of the time to the head of a response, and the time of the last measurement.
@@ -82,6 +34,8 @@ pub(super) struct UpstreamGate {
     probed: Option<Instant>,
     /// Time until which it is asked last, because it did not answer.
     doubted: Option<Instant>,
+    /// Time until which it is asked last for a WebSocket, because it opened none.
+    socketless: Option<Instant>,
 }
 
 /// Order of an upstream among others: the least is asked first.
@@ -94,9 +48,17 @@ pub(super) struct UpstreamRank {
 
 impl UpstreamGate {
     pub(super) fn new(limiter: RateLimiter, now: Instant) -> Self {
-        let (breaker, lacks) = (UpstreamBreaker::default(), Lacks::default());
-        let (pace, times) = (SharedPace::new(limiter, now), RecentTimes::default());
-        Self { breaker, pace, lacks, latency: None, times, probed: None, doubted: None }
+        Self {
+            breaker: UpstreamBreaker::default(),
+            handshakes: UpstreamBreaker::default(),
+            pace: SharedPace::new(limiter, now),
+            lacks: Lacks::default(),
+            latency: None,
+            times: RecentTimes::default(),
+            probed: None,
+            doubted: None,
+            socketless: None,
+        }
     }
 
     /// Takes the right of a client to make a request that will be measured; `following` is the pace of all requests
@@ -107,7 +69,12 @@ impl UpstreamGate {
         following: Option<&mut RateLimiter>,
         now: Instant,
     ) -> Result<(), Failure> {
-        self.enter_unmeasured(address, following, now)?;
+        self.check_pace(address, following, now)?;
+        // The breaker comes last: it counts on an outcome of each request that it lets in.
+        if !self.breaker.enter(now) {
+            return Err(Failure::NoUpstream);
+        }
+        self.pace.made(address, now);
         // For a while no other request tries it: see `rank`.
         if self.is_due(now) {
             self.probed = Some(now + PROBE);
@@ -115,8 +82,38 @@ impl UpstreamGate {
         Ok(())
     }
 
-    /// Takes the right to make a request whose time says nothing, so that others wait for none.
-    pub(super) fn enter_unmeasured(
+    /// Takes the right to open a WebSocket, whose outcome is noted by [`Self::note_handshake`].
+    pub(super) fn enter_handshake(
+        &mut self,
+        address: ClientAddress,
+        following: Option<&mut RateLimiter>,
+        now: Instant,
+    ) -> Result<(), Failure> {
+        if !self.handshakes.allows(now) {
+            return Err(Failure::NoUpstream);
+        }
+        self.enter_socket(address, following, now)?;
+        self.handshakes.enter(now);
+        Ok(())
+    }
+
+    /// Takes the right to make a request over a WebSocket. Its time and its outcome say nothing of HTTP, so it takes
+    /// no trial of the breaker, and others wait for none.
+    pub(super) fn enter_socket(
+        &mut self,
+        address: ClientAddress,
+        following: Option<&mut RateLimiter>,
+        now: Instant,
+    ) -> Result<(), Failure> {
+        self.check_pace(address, following, now)?;
+        if !self.breaker.allows(now) {
+            return Err(Failure::NoUpstream);
+        }
+        self.pace.made(address, now);
+        Ok(())
+    }
+
+    fn check_pace(
         &mut self,
         address: ClientAddress,
         following: Option<&mut RateLimiter>,
@@ -124,15 +121,20 @@ impl UpstreamGate {
     ) -> Result<(), Failure> {
         let busy = |pace: &mut RateLimiter| !pace.wait(now).is_zero();
         // Both limits hold: the relay's own, and that of the upstream, which following shares.
-        if !self.pace.allows(address, now) || following.is_some_and(busy) {
-            return Err(Failure::Limited);
+        let is_busy = !self.pace.allows(address, now) || following.is_some_and(busy);
+        if is_busy { Err(Failure::Limited) } else { Ok(()) }
+    }
+
+    /// Notes how a handshake ended. No call of a client is at fault, so one that takes too long is a failure.
+    pub(super) fn note_handshake(&mut self, failure: Option<Failure>, now: Instant) {
+        let is_broken =
+            |failure: Failure| failure == Failure::TimedOut || failure.blame() == Blame::Upstream;
+        if failure.is_some_and(is_broken) {
+            self.handshakes.failed(now);
+        } else {
+            self.handshakes.succeeded();
         }
-        // The breaker comes last: it counts on an outcome of each request that it lets in.
-        if !self.breaker.enter(now) {
-            return Err(Failure::NoUpstream);
-        }
-        self.pace.made(address, now);
-        Ok(())
+        self.socketless = failure.map(|_| now + DOUBT);
     }
 
     /// True if its latency is not known, or old.
@@ -210,6 +212,13 @@ impl UpstreamGate {
             latency: if is_tried { Duration::ZERO } else { known },
         }
     }
+
+    /// Returns its order for a WebSocket.
+    pub(super) fn socket_rank(&self, now: Instant) -> UpstreamRank {
+        let rank = self.rank(true, now);
+        let is_socketless = self.socketless.is_some_and(|until| now < until);
+        UpstreamRank { doubted: rank.doubted || is_socketless, ..rank }
+    }
 }
 
 #[cfg(test)]
@@ -218,6 +227,7 @@ mod tests {
 
     use arc_swap::ArcSwap;
 
+    use super::pace::FORGET;
     use super::*;
     use crate::config::settings::{LiveRate, LiveRates, Rates};
     use crate::shared::tests::address;
@@ -389,7 +399,7 @@ mod tests {
             slow.rank(true, later + PROBE) < quick.rank(true, later),
             "its client may have left"
         );
-        other.enter_unmeasured(address(1), None, now).unwrap();
+        other.enter_handshake(address(1), None, now).unwrap();
         assert_eq!(other.rank(true, now).latency, Duration::ZERO, "nothing tries it");
         other.enter(address(1), None, now).unwrap();
         other.failed(now);
@@ -406,5 +416,30 @@ mod tests {
         assert!(stalled.rank(true, now + DOUBT) < other.rank(true, now));
         stalled.answered(MILLI, now);
         assert!(stalled.rank(true, now) < other.rank(true, now));
+    }
+
+    #[test]
+    fn handshakes_of_websockets_say_nothing_of_http() {
+        let (now, second) = (Instant::now(), Duration::from_secs(1));
+        let mut gate = gate(now);
+        for failure in [Failure::Unreachable, Failure::TimedOut, Failure::Status(500)] {
+            (0..9).for_each(|_| gate.note_handshake(Some(failure), now));
+            assert_eq!(gate.enter_handshake(address(1), None, now), Err(Failure::NoUpstream));
+            assert!(gate.breaker.allows(now) && !gate.rank(true, now).doubted, "{failure:?}");
+            assert!(gate.socket_rank(now).doubted, "{failure:?}");
+            // Another status says that it works, and that it may not have WebSockets.
+            gate.note_handshake(Some(Failure::Status(404)), now);
+            assert!(gate.enter_handshake(address(1), None, now).is_ok(), "{failure:?}");
+            assert!(gate.socket_rank(now).doubted, "{failure:?}");
+        }
+        // Nor do they take the trial of HTTP, or end its failures.
+        (0..5).for_each(|_| gate.failed(now));
+        assert_eq!(gate.enter_handshake(address(1), None, now), Err(Failure::NoUpstream));
+        gate.note_handshake(None, now);
+        let later = now + second;
+        assert!(gate.enter_handshake(address(1), None, later).is_ok());
+        assert!(gate.enter_socket(address(1), None, later).is_ok());
+        assert!(gate.enter(address(1), None, later).is_ok(), "the trial");
+        assert!(gate.enter(address(1), None, later).is_err());
     }
 }

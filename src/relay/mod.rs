@@ -17,5 +17,6 @@ mod state;
 pub(crate) use answer::{AnswerBody, Counted};
 pub(crate) use exchange::{ATTEMPTS_MAX, Kept, Relay, RelayRequest, Shared};
 pub(crate) use failure::Failure;
+use gate::UpstreamGate;
 pub(crate) use hops::Hops;
 pub(crate) use state::{Candidate, RelayState};

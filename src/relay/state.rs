@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::answer::transactions_bytes_held;
 use super::failure::Failure;
-use super::gate::UpstreamGate;
+use super::gate::{UpstreamGate, UpstreamRank};
 use super::hedge::HedgeBudget;
 use super::hops::Hops;
 use super::issued::Issued;
@@ -143,14 +143,24 @@ impl RelayState {
         self.enter_by(candidate, |gate, following| gate.enter(address, following, now))
     }
 
-    /// Takes this right for a request whose time says nothing.
-    pub(super) fn enter_unmeasured(
+    /// Takes this right for the handshake of a WebSocket.
+    pub(super) fn enter_handshake(
         &self,
         candidate: &Candidate,
         address: ClientAddress,
         now: Instant,
     ) -> Result<(), Failure> {
-        self.enter_by(candidate, |gate, following| gate.enter_unmeasured(address, following, now))
+        self.enter_by(candidate, |gate, following| gate.enter_handshake(address, following, now))
+    }
+
+    /// Takes this right for a request over an open WebSocket.
+    pub(super) fn enter_socket(
+        &self,
+        candidate: &Candidate,
+        address: ClientAddress,
+        now: Instant,
+    ) -> Result<(), Failure> {
+        self.enter_by(candidate, |gate, following| gate.enter_socket(address, following, now))
     }
 
     fn enter_by(
@@ -174,9 +184,14 @@ impl RelayState {
     }
 
     /// Leaves an upstream alone for a while, as its response wants.
-    pub(super) fn pause(&self, place: usize, headers: &HeaderMap) {
-        let pause = retry_after(headers, SystemTime::now()).unwrap_or(PAUSE);
-        self.gate(place).breaker.pause(pause, Instant::now());
+    fn pause(&self, place: usize, headers: &HeaderMap) {
+        self.gate(place).breaker.pause(pause_of(headers), Instant::now());
+    }
+
+    /// Opens no WebSocket to an upstream for a while, as its response to a handshake wants. It may have a server of
+    /// its own for these, so HTTP calls go on.
+    pub(super) fn pause_handshakes(&self, place: usize, headers: &HeaderMap) {
+        self.gate(place).handshakes.pause(pause_of(headers), Instant::now());
     }
 
     /// Places of the upstreams whose rules have these calls.
@@ -217,13 +232,13 @@ impl RelayState {
     /// Upstreams to ask, best first: those that most likely have what `calls` need before others, of
     /// these the ones whose rules have the calls and that answered lately, then the ones that have
     /// `head`, and then the one that answers soonest. One that stands alone is asked again. A filter is for
-    /// its issuer alone. With `tries` one that was not measured lately may come first. For a transaction the ones
-    /// whose rules have it come first however they answered lately.
+    /// its issuer alone. `rank` is the order of each by its answers. For a transaction the ones whose rules have it
+    /// come first however they answered lately.
     pub(super) fn candidates(
         &self,
         head: u64,
         calls: &CallFacts,
-        tries: bool,
+        rank: impl Fn(&UpstreamGate) -> UpstreamRank,
         now: Instant,
     ) -> Vec<Candidate> {
         let (ruled, sends) = (self.ruled(head, calls), calls.sends());
@@ -242,7 +257,7 @@ impl RelayState {
         // Each key is made once: gates may change meanwhile, and the order must not.
         all.sort_by_cached_key(|one| {
             let gate = self.gate(one.place);
-            let rank = gate.rank(tries, now);
+            let rank = rank(&gate);
             // Doubt may come of another client's call, which must not send a transaction elsewhere.
             let is_first = one.ruled && (sends || !rank.doubted);
             let lacks = gate.lacks.has(calls, now) && !(one.ruled && sends);
@@ -384,6 +399,11 @@ impl Candidate {
     pub(super) fn is_followed(&self) -> bool {
         self.upstream.is_some()
     }
+}
+
+/// Time for which an upstream wants to be left alone.
+fn pause_of(headers: &HeaderMap) -> Duration {
+    retry_after(headers, SystemTime::now()).unwrap_or(PAUSE)
 }
 
 /// True if a node may mean this status for its client.

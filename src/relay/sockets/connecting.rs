@@ -9,7 +9,7 @@ use tokio_tungstenite::tungstenite::Error;
 use super::event::{Opening, SocketEnd};
 use super::metered::{Coming, Metered, NO_ROOM};
 use crate::client::{NotOpened, WebSocketClient};
-use crate::relay::{ATTEMPTS_MAX, Candidate, Failure, RelayState};
+use crate::relay::{ATTEMPTS_MAX, Candidate, Failure, RelayState, UpstreamGate};
 use crate::shared::{Holder, Reservation};
 
 /// Bytes that a socket reads at a time.
@@ -28,9 +28,10 @@ pub(super) struct Connected {
 pub(super) async fn connect(state: &RelayState, opening: &Opening) -> Result<Connected, SocketEnd> {
     let (mut failure, mut failures) = (Failure::NoUpstream, 0);
     let now = Instant::now();
-    for candidate in state.candidates(opening.head, &opening.facts, true, now) {
+    let rank = |gate: &UpstreamGate| gate.socket_rank(now);
+    for candidate in state.candidates(opening.head, &opening.facts, rank, now) {
         let Some(client) = client(state, &candidate) else { continue };
-        if let Err(refused) = state.enter_unmeasured(&candidate, opening.address, Instant::now()) {
+        if let Err(refused) = state.enter_handshake(&candidate, opening.address, Instant::now()) {
             // The failure of an upstream that was asked says more than the limit of another.
             failure = if failures == 0 { refused } else { failure };
             continue;
@@ -40,7 +41,7 @@ pub(super) async fn connect(state: &RelayState, opening: &Opening) -> Result<Con
         let held = account.reserve(Holder::Relay, BASE).ok_or(SocketEnd::NoRoom)?;
         match open(state, opening, &client, held).await {
             Ok((socket, coming)) => {
-                state.gate(candidate.place).breaker.succeeded();
+                state.gate(candidate.place).note_handshake(None, Instant::now());
                 return Ok(Connected { socket, candidate, coming });
             }
             // The client's memory, of which the upstream knows nothing.
@@ -86,21 +87,17 @@ async fn open(
 
 /// Notes why a handshake failed.
 fn failed(state: &RelayState, place: usize, why: &NotOpened) -> Failure {
-    match why {
-        NotOpened::TimedOut => {
-            state.gate(place).timed_out(Instant::now());
-            Failure::TimedOut
-        }
+    let failure = match why {
+        NotOpened::TimedOut => Failure::TimedOut,
         NotOpened::Socket(Error::Http(response)) => match response.status() {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-                state.pause(place, response.headers());
+                state.pause_handshakes(place, response.headers());
                 Failure::Limited
             }
-            status => Failure::Status(status.as_u16()), // it may serve HTTP all the same
+            status => Failure::Status(status.as_u16()),
         },
-        NotOpened::Socket(_) => {
-            state.gate(place).failed(Instant::now());
-            Failure::Unreachable
-        }
-    }
+        NotOpened::Socket(_) => Failure::Unreachable,
+    };
+    state.gate(place).note_handshake(Some(failure), Instant::now());
+    failure
 }

@@ -170,7 +170,7 @@ impl<'s> SocketSession<'s> {
             Ok(())
         } else {
             let (candidate, now) = (&self.upstream.candidate, Instant::now().into_std());
-            self.state.enter(candidate, self.opening.address, now)
+            self.state.enter_socket(candidate, self.opening.address, now)
         };
         let admitted = entered.and(text).inspect_err(|failure| counted.outcome = failure.label());
         admitted.map(|text| (text, counted))

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 use super::odd::Odd;
 use crate::support::neve::{Neve, fresh_dir, run};
 use crate::support::served::{devnet, follow};
+use crate::support::ws::Ws;
 
 const BALANCE: &str = "eth_getBalance";
 const TRACE: &str = "debug_traceTransaction";
@@ -154,6 +155,27 @@ fn limit_of_the_upstream_of_a_rule_sends_no_transaction_elsewhere() {
     let absent = format!("{SEND}=http://127.0.0.1:1");
     let (_down_dir, neve) = follow(&node, &[&relay[..], &[&absent]].concat());
     assert_eq!((neve.client().call(SEND, &raw).status, node.counters().calls(SEND)), (200, 1));
+}
+
+/// Else a client could have the transactions of all others sent to the public upstream.
+#[test]
+fn upstream_of_a_rule_that_opens_no_websocket_still_gets_transactions() {
+    let node = devnet(9);
+    // Its connections end after all but a transaction, and so do handshakes.
+    let private = Odd::start(([127, 0, 0, 1], 1).into());
+    private.answer_with(SEND, &result("private"));
+    let (rule, ws) = (format!("{SEND}+eth_subscribe={}", private.url()), "ws://127.0.0.1:1/");
+    let arguments = ["--on-miss", "relay", "--upstream-ws", ws, "--relay-to", &rule];
+    let (_dir, neve) = follow(&node, &arguments);
+    for _ in 0..6 {
+        let mut ws = Ws::open(&neve);
+        let refused = ws.call("eth_subscribe", r#"["newPendingTransactions"]"#);
+        assert!(refused.contains("-32603"), "{refused}");
+    }
+    let raw = format!(r#"["0x02{:062x}"]"#, 1);
+    let sent = neve.client().call(SEND, &raw);
+    assert_eq!((sent.status, node.counters().calls(SEND)), (200, 0), "{}", sent.text());
+    assert_eq!(sent.json()["result"], "private");
 }
 
 /// A node reads keys in any case, and takes the last of a name.

@@ -346,6 +346,22 @@ fn memory_of_one_client_is_no_failure_of_the_upstream() {
     assert_eq!(other.status, 200, "{}", other.text());
 }
 
+/// Else any client could stop the HTTP calls of others.
+#[test]
+fn upstream_without_websockets_still_gets_http_calls() {
+    let node = devnet(5);
+    let arguments = ["--on-miss", "relay", "--upstream-ws", "ws://127.0.0.1:1/"];
+    let (_dir, neve) = follow(&node, &arguments);
+    let balance = r#"["0x0000000000000000000000000000000000000001","latest"]"#;
+    for _ in 0..6 {
+        let mut ws = Ws::open(&neve);
+        send(&mut ws, "eth_subscribe", PENDING);
+        assert_eq!(error(&ws.text()).0, -32603);
+    }
+    let other = neve.client().call("eth_getBalance", balance);
+    assert_eq!(other.status, 200, "{}", other.text());
+}
+
 #[test]
 fn secrets_stay_on_their_sides_and_a_loop_is_seen() {
     let (node, script, dir) = (devnet(5), Script::start(), fresh_dir());
