@@ -146,7 +146,11 @@ const VARYING: [(i32, &str, &str); 33] = [
         "relay: the upstream answered with HTTP …",
         "relay: HTTP 502; another status than 200",
     ),
-    (-32603, "relay: the upstream's response is not JSON", "relay: HTTP 502; another media type"),
+    (
+        -32603,
+        "relay: the upstream's response is not JSON",
+        "relay: HTTP 502; another media type, or a body that is no object or array",
+    ),
     (
         -32603,
         "relay: the upstream's response has no length",

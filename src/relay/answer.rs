@@ -252,6 +252,13 @@ impl BegunBody {
         Ok(Self::whole(if all.is_empty() { first } else { all.freeze() }))
     }
 
+    /// False if it is short and no response of JSON-RPC, whatever its head says: empty, the page of a balancer, or a
+    /// part. It looks at both ends alone, so that a response costs no parsing.
+    pub(super) fn may_be_response(&self) -> bool {
+        let Some(all) = self.short().map(|all| all.trim_ascii()) else { return true };
+        matches!((all.first(), all.last()), (Some(b'{'), Some(b'}')) | (Some(b'['), Some(b']')))
+    }
+
     /// The body, if it is short.
     pub(super) fn short(&self) -> Option<&Bytes> {
         self.rest.is_none().then_some(&self.begin)
@@ -294,5 +301,25 @@ impl BegunBody {
         all.set_lower(hint.lower() + read);
         hint.upper().into_iter().for_each(|upper| all.set_upper(upper + read));
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_body_is_a_response_only_if_both_its_ends_are() {
+        let may_be = |text: &'static str| {
+            BegunBody::whole(Bytes::from_static(text.as_bytes())).may_be_response()
+        };
+        for text in ["{}", "[]", " {\"id\":1}\r\n", "\t[{}]\n"] {
+            assert!(may_be(text), "{text}");
+        }
+        for text in
+            ["", " \n", "{", "}", "[}", "{]", "null", "\"{}\"", "<html>", "{\"result\":\"0x"]
+        {
+            assert!(!may_be(text), "{text}");
+        }
     }
 }

@@ -233,6 +233,9 @@ async fn ask<E>(
         let whole = begun.short().ok_or(Failure::TooLong(max))?;
         // Before any of it reaches the client.
         state.check_text(place, whole)?;
+        if sent.count > 0 && !begun.may_be_response() {
+            return Err(Failure::NotJson);
+        }
         Ok((whole.clone(), took))
     };
     let answered = answered.await;

@@ -66,6 +66,8 @@ pub(crate) struct RelayRequest {
     pub(crate) hops: Hops,
     /// Headers of the trace that it belongs to.
     pub(crate) trace: HeaderMap,
+    /// True if the response must be one of JSON-RPC: no other path is asked, and not all calls are notifications.
+    pub(crate) wants_response: bool,
     /// Facts of its calls; none for another path.
     pub(crate) calls: CallFacts,
     /// Client of the request.
@@ -356,23 +358,35 @@ impl Relay {
         let (head, body) = response.into_parts();
         let body = BegunBody::read(body).await.map_err(sent)?;
         let content_type = head.headers.get(CONTENT_TYPE).cloned();
-        // The media type goes on to the client, and a server may repeat a key there, too.
-        let texts =
-            [content_type.as_ref().map(HeaderValue::as_bytes), body.short().map(|all| &**all)];
-        let checked =
-            texts.into_iter().flatten().try_for_each(|text| self.state.check_text(place, text));
-        checked.map_err(sent)?;
-        let max = self.state.config.response_bytes_max;
-        // Chunks have no length ahead; of those only the bytes that came can tell.
-        if body.size_hint(0).lower() > max as u64 {
-            return Err(sent(Failure::TooLong(max)));
-        }
+        self.check_begin(place, request, content_type.as_ref(), &body).map_err(sent)?;
         // At another path an error of a server may be the node's answer, or that of one before it.
         if !head.status.is_server_error() {
             self.state.gate(place).answered(now - began, now);
         }
         let veil = Veil::of(self.state.keys(place), &body);
         Ok(Reply { status: head.status, content_type, body, veil, behind })
+    }
+
+    /// Checks the begin of a body, before any of it reaches the client.
+    fn check_begin(
+        &self,
+        place: usize,
+        request: &RelayRequest,
+        content_type: Option<&HeaderValue>,
+        body: &BegunBody,
+    ) -> Result<(), Failure> {
+        // The media type goes on to the client, and a server may repeat a key there, too.
+        let texts = [content_type.map(HeaderValue::as_bytes), body.short().map(|all| &**all)];
+        texts.into_iter().flatten().try_for_each(|text| self.state.check_text(place, text))?;
+        if request.wants_response && !body.may_be_response() {
+            return Err(Failure::NotJson);
+        }
+        let max = self.state.config.response_bytes_max;
+        // Chunks have no length ahead; of those only the bytes that came can tell.
+        if body.size_hint(0).lower() > max as u64 {
+            return Err(Failure::TooLong(max));
+        }
+        Ok(())
     }
 
     /// True if an upstream that is not followed does not say that it has the newest height that the client may

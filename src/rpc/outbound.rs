@@ -40,6 +40,8 @@ pub(crate) struct Outbound {
     pub(crate) facts: Box<CallFacts>,
     /// Ids of the calls, as the client wrote them.
     ids: Vec<Box<[u8]>>,
+    /// Responses that its body wants: those of its parts are not among them.
+    pub(crate) wanted: usize,
     batch: bool,
     /// Transactions of the batch, if they go to all upstreams.
     transactions: Option<Box<Part>>,
@@ -98,6 +100,7 @@ impl Outbound {
             purpose,
             facts,
             ids,
+            wanted: 0,
             batch,
             transactions,
             calls,
@@ -156,6 +159,7 @@ impl Outbound {
         }
         if id.is_some() {
             self.ids.push(message.id().into());
+            self.wanted += 1;
         }
     }
 

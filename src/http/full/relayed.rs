@@ -101,6 +101,7 @@ impl Service {
             sends: None,
             hops,
             trace: origin.trace.clone(),
+            wants_response: false,
             calls: CallFacts::default(),
             address: client.address,
             memory: calls.as_mut().and_then(Outbound::take_reservation),

@@ -382,11 +382,18 @@ impl Relayer {
 
 /// The request of calls; takes their text.
 pub(crate) fn rpc_request(outbound: &mut Outbound, origin: &CallOrigin<'_>) -> RelayRequest {
-    let body = Some(std::mem::take(&mut outbound.body).into());
-    let (repeatable, hops) = (outbound.repeatable, origin.hops.clone());
-    let (sends, head) = (outbound.sent(), origin.head);
-    let calls = *std::mem::take(&mut outbound.facts);
-    let (trace, memory) = (origin.trace.clone(), outbound.take_reservation());
-    let (address, path, kept) = (origin.address, None, None);
-    RelayRequest { path, body, repeatable, head, sends, hops, trace, calls, address, memory, kept }
+    RelayRequest {
+        path: None,
+        body: Some(std::mem::take(&mut outbound.body).into()),
+        repeatable: outbound.repeatable,
+        head: origin.head,
+        sends: outbound.sent(),
+        hops: origin.hops.clone(),
+        trace: origin.trace.clone(),
+        wants_response: outbound.wanted > 0,
+        calls: *std::mem::take(&mut outbound.facts),
+        address: origin.address,
+        memory: outbound.take_reservation(),
+        kept: None,
+    }
 }

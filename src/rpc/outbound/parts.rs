@@ -119,6 +119,9 @@ impl Outbound {
             let out = &mut part.outbound.body;
             out.push(if out.is_empty() { b'[' } else { b',' });
             out.extend_from_slice(&self.body[span.clone()]);
+            let wanted = usize::from(number.is_some());
+            (self.wanted, part.outbound.wanted) =
+                (self.wanted - wanted, part.outbound.wanted + wanted);
             part.numbers.extend(number);
             kept.extend_from_slice(&self.body[at..span.start - 1]); // without the comma before it
             at = span.end;
@@ -186,6 +189,8 @@ mod tests {
         let kept = [poll(0, "0x?"), poll(1, "0xB1"), call(3, "eth_call", "[]"), poll(4, "0xb2")];
         assert_eq!(text(&whole.body), format!("[{}]", kept.join(",")));
         assert_eq!(whole.facts.filter.as_deref(), Some("0xb1"));
+        let wanted = parts.iter().map(|part| part.outbound.wanted);
+        assert_eq!((whole.wanted, wanted.collect()), (4, vec![2, 1]));
         let found: Vec<_> = parts
             .iter()
             .map(|part| {
@@ -227,6 +232,7 @@ mod tests {
         assert!(whole.held() > calls.concat().len(), "{}", whole.held());
         let parts = whole.take_parts(|_| None);
         assert_eq!(text(&whole.body), format!("[{}]", numbered(1, "eth_call")));
+        assert_eq!((whole.wanted, parts[0].outbound.wanted), (1, 2));
         assert!(whole.repeatable, "the rest only reads");
         let [Part { outbound, numbers }] = &parts[..] else { panic!("{parts:?}") };
         let sent = [numbered(0, SEND), call("", SEND), numbered(1, SEND)];

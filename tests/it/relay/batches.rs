@@ -138,7 +138,7 @@ fn batch_is_answered_in_part_when_the_upstream_fails() {
     let status = Fault::Status(500, RetryAfter::Absent).on("eth_getBalance");
     for (fault, message) in [
         (status, "relay: the upstream answered with HTTP 500"),
-        (Fault::Garbage.on("eth_getBalance"), "relay: the upstream did not answer"),
+        (Fault::Garbage.on("eth_getBalance"), "relay: the upstream's response is not JSON"),
         (Fault::Truncate.on("eth_getBalance"), "relay: the upstream cannot be reached"),
     ] {
         let injected = node.faults().inject(fault);

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod batches;
+mod bodies;
 mod bounds;
 mod broadcasts;
 mod calls;
