@@ -92,7 +92,8 @@ pub(super) const MISSES: Group = Group {
             "relay-timeout",
             duration("100ms", "1h"),
             "Time that a relayed request may take, up to the last byte of its response. Beyond it: \
-             HTTP 504, or the end of the connection.",
+             HTTP 504, or the end of the connection. A response that its client does not read ends \
+             with --write-timeout.",
         )
         .or("35s"),
         Setting::new(
