@@ -91,9 +91,8 @@ pub(super) const MISSES: Group = Group {
         Setting::new(
             "relay-timeout",
             duration("100ms", "1h"),
-            "Time that a relayed request may take, up to the last byte of its response. Beyond it: \
-             HTTP 504, or the end of the connection. A response that its client does not read ends \
-             with --write-timeout.",
+            "Time that a relayed request may take, up to the last byte of its response; one that its client does not \
+             read ends with --write-timeout. Beyond it: HTTP 504, or the end of the connection.",
         )
         .or("35s"),
         Setting::new(
