@@ -92,7 +92,9 @@ impl Service {
 /// Refuses a handshake with a body before that comes. The node takes the body for frames, so a front may see another
 /// boundary than neve.
 fn websocket(request: &Request<Incoming>) -> NonRpc {
-    if Upgrade::is_wanted(request) && !request.body().is_end_stream() {
+    // Another method is refused, too, behind its body.
+    let is_handshake = request.method() == Method::GET && Upgrade::is_wanted(request);
+    if is_handshake && !request.body().is_end_stream() {
         return ErrorResponse::HANDSHAKE_BODY.into();
     }
     NonRpc::WebSocket
