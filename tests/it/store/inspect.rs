@@ -27,10 +27,10 @@ fn tiers_of_a_store_are_shown_beside_a_running_neve_and_after_it() {
     let node = DevnetThread::start(Config::test().with_head(150)).expect("free ports");
     let (dir, url) = (fresh_dir(), node.base_url());
     let fixed = ["--upstream", &url, "--start", "0", "--segment-blocks", "32"];
-    let neve = Neve::start(dir.path(), &[&fixed[..], &["--unpacked-bytes", "300KiB"]].concat());
+    let neve = Neve::start(dir.path(), &[&fixed[..], &["--unpacked-bytes", "134500000B"]].concat());
     neve.wait_for_head(150);
-    wait_for_packed(&neve, 32);
-    // Packing ends when what is newer fits into the bytes.
+    // The active segment has 128 MiB and its header, a sealed one 500 KiB: with one of these they fit, with two they do not.
+    wait_for_packed(&neve, 96);
     let settled = |found: &Value| {
         let packed = found["tiers"]["packed"]["heights"].as_u64()?;
         let is_same = packed == neve.health()["storage"]["packed_heights"].as_u64()?
