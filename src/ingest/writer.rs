@@ -73,6 +73,8 @@ struct Loop {
     clock: Clock,
     /// A segment file was removed by another program; there may be more.
     is_losing: bool,
+    /// A record was dropped, as neve stops while the disk is full. No later record may follow.
+    has_dropped: bool,
     /// Sync in flight on a thread of its own, like the merge: no record waits for them.
     syncing: Option<JoinHandle<Result<(), Error>>>,
     merging: Option<JoinHandle<Result<NewTable, Error>>>,
@@ -89,6 +91,7 @@ impl Loop {
             segments: 0,
             clock: Clock::default(),
             is_losing: false,
+            has_dropped: false,
             syncing: None,
             merging: None,
             packer,
@@ -165,8 +168,7 @@ impl Loop {
                 drop(done.send(self.setup.writer.replace(built)));
             }
             QueuedWork::Bind(identity, rules, done) => {
-                let bound = self.bind(identity, rules);
-                let _ = done.send(bound); // the session may have ended
+                let _ = done.send(self.bind(identity, rules)); // the session may have ended
             }
             QueuedWork::Withdraw(from, done) => {
                 let withdrawn = self.withdraw(from);
@@ -191,19 +193,21 @@ impl Loop {
         rules: Rules,
         incoming: &mpsc::Receiver<QueuedWork>,
     ) -> Result<(), Error> {
+        if self.has_dropped {
+            return Ok(());
+        }
         let mut has_paused = false;
         loop {
             let begun = Instant::now();
-            let ruled = self.set_rules(rules);
-            let appended = ruled.and_then(|()| self.setup.writer.append(record));
+            let appended = self.set_rules(rules).and_then(|()| self.setup.writer.append(record));
             self.setup.busy.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
             match appended {
                 Ok(()) => break,
                 Err(error) if error.is_disk_full() => {
                     self.disk_full(&error);
-                    // neve stops: a pause for space would hold it up for as long as the disk is
-                    // full.
+                    // neve stops: a pause for space would hold it up for as long as the disk is full.
                     if incoming.is_closed() {
+                        self.has_dropped = true;
                         return Ok(());
                     }
                     has_paused = self.make_room(has_paused).await?;

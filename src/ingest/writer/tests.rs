@@ -52,8 +52,8 @@ impl Disk for TestDisk {
     }
 }
 
-/// A writer of an empty store.
-fn setup(fsync_interval: Duration) -> (Arc<TestDisk>, Setup, TempDir) {
+/// A writer of an empty store with segments of so many heights.
+fn setup(fsync_interval: Duration, segment_blocks: u32) -> (Arc<TestDisk>, Setup, TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let disk = Arc::new(TestDisk {
         real: RealDisk::new(dir.path()),
@@ -61,7 +61,12 @@ fn setup(fsync_interval: Duration) -> (Arc<TestDisk>, Setup, TempDir) {
         syncs: AtomicU64::new(0),
         syncs_between: AtomicU64::new(0),
     });
-    let options = Options { segment_bytes: 1 << 20, disk_reserve_bytes: 0, ..Options::default() };
+    let options = Options {
+        segment_bytes: 1 << 20,
+        segment_blocks,
+        disk_reserve_bytes: 0,
+        ..Options::default()
+    };
     let mut opened = open_on(Arc::clone(&disk) as Arc<dyn Disk>, options).unwrap();
     opened.writer.bind(IDENTITY, 0).unwrap();
     let setup = Setup {
@@ -90,7 +95,7 @@ async fn head(ingest: &Ingest) -> Option<u64> {
 
 #[tokio::test]
 async fn change_of_rules_waits_for_space() {
-    let (disk, setup, _dir) = setup(Duration::from_mins(1));
+    let (disk, setup, _dir) = setup(Duration::from_mins(1), 4096);
     let (serving, status) = (Arc::clone(&setup.serving), Arc::clone(&setup.status));
     let (ingest, _) = start(setup).unwrap();
     let append = |height, rules| ingest.append(record(height), rules, IngestReservation::Forced);
@@ -112,7 +117,7 @@ async fn change_of_rules_waits_for_space() {
 /// Without that, the first sync would never end for the writer, and no other would begin.
 #[tokio::test]
 async fn queue_that_is_never_empty_holds_up_no_sync() {
-    let (disk, setup, _dir) = setup(Duration::ZERO);
+    let (disk, setup, _dir) = setup(Duration::ZERO, 4096);
     let (queue, incoming) = mpsc::channel(200);
     for height in 0..200 {
         let (record, room) = (Box::new(record(height)), IngestReservation::Forced);
@@ -122,4 +127,26 @@ async fn queue_that_is_never_empty_holds_up_no_sync() {
     Loop::new(setup).run(incoming).await;
     let syncs = disk.syncs_between.load(Ordering::Relaxed);
     assert!(syncs > 2, "{syncs}");
+}
+
+#[tokio::test]
+async fn records_after_one_that_a_full_disk_dropped_are_dropped_too() {
+    let (disk, mut setup, _dir) = setup(Duration::from_mins(1), 1);
+    let (status, queued) = (Arc::clone(&setup.status), Arc::clone(&setup.queued));
+    setup.writer.append(&record(0)).unwrap();
+    disk.is_full.store(true, Ordering::Relaxed);
+    let (queue, incoming) = mpsc::channel(2);
+    for height in 1..3 {
+        let record = Box::new(record(height));
+        queued.fetch_add(record.encoded_len(), Ordering::Relaxed);
+        let work = QueuedWork::Append(record, Rules::BeforeHelicon, IngestReservation::Forced);
+        queue.send(work).await.unwrap();
+    }
+    drop(queue);
+    let syncs = disk.syncs.load(Ordering::Relaxed);
+    Loop::new(setup).run(incoming).await;
+    let words = status.words();
+    assert!(!matches!(words.phase, Phase::Stopped), "{:?}", words.store_error);
+    assert!(disk.syncs.load(Ordering::Relaxed) > syncs, "no last sync");
+    assert_eq!(queued.load(Ordering::Relaxed), 0);
 }
