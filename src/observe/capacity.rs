@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::sync::atomic::AtomicUsize;
 
-use neve_store::Reader;
+use neve_store::{Reader, Retention};
 use serde_json::{Value, json};
 
 /// Newest heights from which pace and size of heights are taken.
@@ -24,16 +24,18 @@ pub(crate) struct CapacityBounds {
 /// Bounds of the disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct DiskBounds {
-    /// Bytes that the store may have, if that is bounded.
-    pub(crate) retained: Option<u64>,
+    /// Rule by which old heights go.
+    pub(crate) retention: Retention,
     /// Free bytes below which neve stores no more.
     pub(crate) reserve: u64,
 }
 
-/// Disk in use, and free bytes beside it.
+/// Disk in use, and free space beside it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DiskUse {
     pub(super) used: u64,
+    /// Heights in these bytes.
+    pub(super) heights: u64,
     pub(super) free: u64,
 }
 
@@ -53,6 +55,13 @@ pub(super) struct TimeToFull {
     /// Bound that is reached first: `retention`, from which on old heights are deleted, or `disk`, at which
     /// neve stores no more.
     pub(super) by: &'static str,
+}
+
+impl DiskUse {
+    pub(super) fn of(reader: &Reader, free: u64) -> Self {
+        let heights = reader.range().map_or(0, |range| range.end() - range.start() + 1);
+        Self { used: reader.usage().disk_bytes, heights, free }
+    }
 }
 
 impl Growth {
@@ -93,13 +102,18 @@ pub(super) fn time_to_full(
     missing: u64,
 ) -> Option<TimeToFull> {
     let of_disk = disk.free.saturating_sub(bounds.reserve);
-    let of_store = bounds.retained.map(|retained| retained.saturating_sub(disk.used));
-    let (room, by) = match of_store {
-        Some(room) if room <= of_disk => (room, "retention"),
-        _ => (of_disk, "disk"),
+    let Retention { bytes, blocks, age } = bounds.retention;
+    let bytes = bytes.map(|bytes| bytes.saturating_sub(disk.used) as f64);
+    // By age the store has so many heights, once the oldest of them go.
+    let aged = age.map(|age| age.as_secs_f64() * growth.pace);
+    let heights = aged.into_iter().chain(blocks.map(|blocks| blocks as f64)).reduce(f64::min);
+    let counted = heights.map(|heights| (heights - disk.heights as f64) * growth.height_bytes);
+    let (room, by) = match bytes.into_iter().chain(counted).reduce(f64::min) {
+        Some(room) if room <= of_disk as f64 => (room, "retention"),
+        _ => (of_disk as f64, "disk"),
     };
     // Heights that are there to be fetched take this much of it at once.
-    let room = (room as f64 - missing as f64 * growth.height_bytes).max(0.0);
+    let room = (room - missing as f64 * growth.height_bytes).max(0.0);
     let seconds = room / (growth.height_bytes * growth.pace);
     seconds.is_finite().then_some(TimeToFull { seconds, by })
 }
@@ -142,6 +156,8 @@ fn shown(mut files: Vec<(u64, u64, &'static str)>, range: RangeInclusive<u64>) -
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const GROWTH: Growth = Growth { height_bytes: 100.0, pace: 2.0 };
@@ -152,9 +168,29 @@ mod tests {
         free: u64,
         missing: u64,
     ) -> Option<(f64, &'static str)> {
-        let bounds = DiskBounds { retained, reserve: 1_000 };
-        let time = time_to_full(bounds, DiskUse { used, free }, GROWTH, missing)?;
+        let retention = Retention { bytes: retained, ..Retention::default() };
+        ruled(retention, DiskUse { used, heights: 0, free }, missing)
+    }
+
+    fn ruled(retention: Retention, disk: DiskUse, missing: u64) -> Option<(f64, &'static str)> {
+        let bounds = DiskBounds { retention, reserve: 1_000 };
+        let time = time_to_full(bounds, disk, GROWTH, missing)?;
         Some((time.seconds, time.by))
+    }
+
+    /// 2 heights a second of 100 bytes: 60 seconds are 120 heights.
+    #[test]
+    fn age_and_number_of_blocks_bound_the_store_too() {
+        let disk = DiskUse { used: 4_000, heights: 40, free: 100_000 };
+        let aged = Retention { age: Some(Duration::from_mins(1)), ..Retention::default() };
+        assert_eq!(ruled(aged, disk, 0), Some((40.0, "retention")));
+        assert_eq!(ruled(aged, disk, 20), Some((30.0, "retention")));
+        assert_eq!(ruled(aged, DiskUse { free: 5_000, ..disk }, 0), Some((20.0, "disk")));
+        let counted = Retention { blocks: Some(100), ..aged };
+        assert_eq!(ruled(counted, disk, 0), Some((30.0, "retention")));
+        assert_eq!(ruled(counted, DiskUse { heights: 110, ..disk }, 0), Some((0.0, "retention")));
+        let all = Retention { bytes: Some(5_000), ..counted };
+        assert_eq!(ruled(all, disk, 0), Some((5.0, "retention")));
     }
 
     #[test]
@@ -166,7 +202,7 @@ mod tests {
         assert_eq!(seconds(Some(10_000), 12_000, 7_000, 0), Some((0.0, "retention")));
         assert_eq!(seconds(None, 4_000, 500, 60), Some((0.0, "disk")));
         let still = Growth { pace: 0.0, ..GROWTH };
-        let disk = DiskUse { used: 0, free: 7_000 };
+        let disk = DiskUse { used: 0, heights: 0, free: 7_000 };
         assert_eq!(time_to_full(DiskBounds::default(), disk, still, 0), None);
     }
 

@@ -290,7 +290,7 @@ impl Admin {
         json!({
             "data_dir": self.data_dir,
             "bytes": usage.disk_bytes,
-            "bound_bytes": self.bounds.disk.retained,
+            "bound_bytes": self.bounds.disk.retention.bytes,
             "time_to_full_seconds": full.map(|full| full.seconds.round()),
             "full_by": full.map(|full| full.by),
             "tiers": tiers(&self.serving.reader),
@@ -308,7 +308,7 @@ impl Admin {
 
     fn time_to_full(&self) -> Option<TimeToFull> {
         let free = neve_store::disk::free_bytes(&self.data_dir).ok()?;
-        let disk = DiskUse { used: self.serving.reader.usage().disk_bytes, free };
+        let disk = DiskUse::of(&self.serving.reader, free);
         let below = self.status.backfill().map_or(0, |at| at.first - at.goal);
         let missing = below + self.lag().unwrap_or(0);
         time_to_full(self.bounds.disk, disk, Growth::of(&self.serving.reader)?, missing)
@@ -353,7 +353,7 @@ impl Admin {
         set("neve_store_writable", Some(writable.into()));
         set("neve_ingest_queue_bytes", Some(self.queue_bytes.load(Ordering::Relaxed)));
         set("neve_http_connections", Some(self.connections.load(Ordering::Relaxed) as u64));
-        set("neve_store_bound_bytes", self.bounds.disk.retained);
+        set("neve_store_bound_bytes", self.bounds.disk.retention.bytes);
         let full = self.time_to_full().map_or(f64::INFINITY, |full| full.seconds);
         gauge!("neve_store_time_to_full_seconds").set(full);
         process::publish();

@@ -221,7 +221,7 @@ impl Parts {
             data_dir: place.path().to_owned(),
             bounds: CapacityBounds {
                 disk: DiskBounds {
-                    retained: config.retention.bytes,
+                    retention: config.retention,
                     reserve: config.store.disk_reserve_bytes,
                 },
                 connections: config.limits.connections_max.into(),
