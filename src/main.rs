@@ -14,8 +14,8 @@ use neve::commands::doctor::{self, DoctorArgs};
 use neve::commands::{self, export, import, inspect, repair, serve, status, verify};
 use neve::config::settings::{Config, GROUPS};
 use neve::config::{
-    ConfigError, ExportArgs, GetArgs, ImportArgs, InspectArgs, SettingsSource, VerifyArgs, command,
-    wants_json_log,
+    ConfigError, ExportArgs, GetArgs, ImportArgs, InspectArgs, SettingsSource, Values, VerifyArgs,
+    command, wants_json_log,
 };
 use serde_json::json;
 
@@ -37,8 +37,10 @@ fn main() -> ExitCode {
 
 fn dispatch(command: Command, matches: &ArgMatches) -> ExitCode {
     match matches.subcommand() {
-        Some(("serve", given)) => configured(given, serve::run),
-        Some(("repair", given)) => configured(given, |config, _| repair::run(config)),
+        Some(("serve", given)) => configured(given, Config::of, serve::run),
+        Some(("repair", given)) => {
+            configured(given, Config::of_repair, |config, _| repair::run(config))
+        }
         Some(("doctor", given)) => {
             let front = given.get_one::<String>("front").map(String::as_str);
             let (json, plan) = (given.get_flag("json"), given.get_flag("plan"));
@@ -111,9 +113,13 @@ fn source(matches: &ArgMatches) -> Result<SettingsSource, ConfigError> {
     SettingsSource::new(GROUPS, matches.clone())
 }
 
-fn configured(matches: &ArgMatches, run: fn(Config, SettingsSource) -> ExitCode) -> ExitCode {
+fn configured(
+    matches: &ArgMatches,
+    of: fn(Values) -> Result<Config, ConfigError>,
+    run: fn(Config, SettingsSource) -> ExitCode,
+) -> ExitCode {
     let configured = source(matches).and_then(|source| {
-        let config = Config::of(source.read()?)?;
+        let config = of(source.read()?)?;
         Ok((config, source))
     });
     match configured {

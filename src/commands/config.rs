@@ -9,19 +9,25 @@ use crate::config::{ConfigError, Setting, SettingsFile, Values};
 
 /// Prints every setting with its value and its origin, in the form of the file.
 pub fn print_config(values: &Values) -> ExitCode {
+    written(writeln!(io::stdout(), "{}", lines(values)))
+}
+
+fn lines(values: &Values) -> String {
     let lines: Vec<_> = values.settings().map(|setting| line(values, setting)).collect();
-    written(writeln!(io::stdout(), "{}", lines.join("\n")))
+    lines.join("\n")
 }
 
 fn line(values: &Values, setting: &Setting) -> String {
     let (name, origin) = (setting.name, values.origin(setting.name));
-    match (values.shown(name), setting.shown_default()) {
+    let line = match (values.shown(name), setting.shown_default()) {
         (Some(value), _) if setting.kind.switch => format!("{name} = {value}  # {origin}"),
         (Some(value), _) => format!("{name} = {value:?}  # {origin}"),
         (None, _) if setting.kind.switch => format!("{name} = false  # {origin}"),
         (None, Some(text)) => format!("# {name}: {text}  # {origin}"),
         (None, None) => format!("# {name}: none  # {origin}"),
-    }
+    };
+    // No file may set it.
+    if setting.flag_only && !line.starts_with('#') { format!("# {line}") } else { line }
 }
 
 /// Checks a file: its keys, its values, and the values against each other. Exit code 1 if one is wrong.
@@ -52,5 +58,25 @@ pub(super) fn written(printed: io::Result<()>) -> ExitCode {
             ExitCode::FAILURE
         }
         _ => ExitCode::SUCCESS,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn printed_settings_pass_the_check() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("neve.toml");
+        let node = ["--data-dir", "/nowhere", "--upstream", "http://127.0.0.1:9650"];
+        for flags in [&["--dev", "--dev-rate", "2"][..], &node] {
+            let (config, _) = Config::from_flags(&[&["--config", "none"], flags].concat()).unwrap();
+            fs::write(&file, lines(&config.values)).unwrap();
+            let checked = check(&file);
+            assert!(matches!(checked, Ok(()) | Err(ConfigError::NoSource)), "{checked:?}");
+        }
     }
 }

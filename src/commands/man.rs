@@ -23,6 +23,16 @@ pub fn completions(mut command: Command, shell: Shell) -> ExitCode {
     written(io::stdout().write_all(&script))
 }
 
+/// Returns the section of commands. The commands have no pages of their own, as `neve-serve(1)`, that it could name.
+fn commands(whole: &Man) -> io::Result<Vec<u8>> {
+    let mut section = Vec::new();
+    whole.render_subcommands_section(&mut section)?;
+    let text = String::from_utf8_lossy(&section).replace("neve\\-", "neve ").replace("(1)", "");
+    let hint =
+        ".PP\n\\fBneve\\fR \\fICOMMAND\\fR \\fB\\-\\-help\\fR shows the arguments of a command.\n";
+    Ok((text + hint).into_bytes())
+}
+
 fn page(mut command: Command) -> io::Result<Vec<u8>> {
     command.build();
     let serve = command.find_subcommand("serve").cloned();
@@ -32,11 +42,25 @@ fn page(mut command: Command) -> io::Result<Vec<u8>> {
     whole.render_name_section(&mut page)?;
     whole.render_synopsis_section(&mut page)?;
     whole.render_description_section(&mut page)?;
-    whole.render_subcommands_section(&mut page)?;
+    page.extend(commands(&whole)?);
     if let Some(serve) = serve {
         let settings = Man::new(serve);
         settings.render_options_section(&mut page)?;
         settings.render_extra_section(&mut page)?;
     }
     Ok(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::settings::GROUPS;
+
+    #[test]
+    fn page_names_no_page_that_is_not_installed() {
+        let page = String::from_utf8(page(crate::config::command(GROUPS)).unwrap()).unwrap();
+        assert!(page.contains("\nneve serve\n"), "{page:.3000}");
+        assert!(!page.contains("neve\\-serve(1)"));
+        assert!(page.contains("shows the arguments of a command"));
+    }
 }

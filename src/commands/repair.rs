@@ -45,6 +45,8 @@ async fn repair_all(config: Config) -> Result<bool, StartError> {
     let chain = Upstreams::of(&config.source, &[]).await?;
     let Opened { writer, reader, notes } = open(&config, place.path())?;
     notes.iter().for_each(|note| warn!(target: crate::observe::log::NOTES, "{note}"));
+    // Recovery drops damaged records of the active segment, and no upstream is asked for them here.
+    let dropped = notes.iter().any(|note| note.contains("unfinished or damaged record"));
     let (scrubbed, dir) = (reader.clone(), place.path().to_owned());
     let scrubbing = tokio::task::spawn_blocking(move || {
         // A scrub notes damage in the reader, and `damaged` tells of it.
@@ -82,10 +84,13 @@ async fn repair_all(config: Config) -> Result<bool, StartError> {
     if lost {
         error!("no segment can be served; neve serve fetches the heights again");
     }
+    if dropped {
+        error!("records of the active segment were dropped; neve serve fetches the heights again");
+    }
     let gap = serving.reader.gap();
     if let Some(gap) = &gap {
         warn!(from = gap.start, to = gap.end - 1, "neve serve fills the gap");
     }
     let finished = finish(ingest, writer, config.http.drain_timeout).await;
-    Ok(failed.is_empty() && !lost && gap.is_none() && finished)
+    Ok(failed.is_empty() && !lost && !dropped && gap.is_none() && finished)
 }

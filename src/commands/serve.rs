@@ -105,7 +105,7 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     let front = Listeners::start(&config, serving_of, reloaded, inherited, admin).await?;
     // A program reads the lines of the access log there.
     if config.log.access != Some(AccessTarget::Stdout) {
-        front.greet(&parts.chain, config.archive.as_ref());
+        front.greet(&parts.chain, &config);
     }
     let _beside = beside(&serving, &parts.status, &config, &reload, metrics.clone());
     let rates = Arc::clone(&reload.rates);
@@ -164,7 +164,8 @@ fn beside(
 ) -> [AbortOnDropHandle<()>; 5] {
     let showing = tokio::spawn(progress::run(Arc::clone(serving), Arc::clone(status)));
     let keeping = tokio::spawn(memory_lock::run(Arc::clone(serving), config.lock_newest_bytes));
-    let aging = tokio::spawn(head_age::run(Arc::clone(serving), Arc::clone(&reload.ready)));
+    let aging = head_age::run(Arc::clone(serving), Arc::clone(status), Arc::clone(&reload.ready));
+    let aging = tokio::spawn(aging);
     let starting =
         head_age::start(Arc::clone(serving), Arc::clone(status), Arc::clone(&reload.ready));
     let starting = tokio::spawn(starting);

@@ -122,7 +122,7 @@ fn status(groups: &'static [Group]) -> Command {
 fn verify() -> Command {
     Command::new("verify").after_help(
         "Examples:\n  neve verify --data-dir /var/lib/neve\n  neve verify --segment \
-         0000000000.seg --json",
+         00000000000069000000.seg --json",
     )
 }
 

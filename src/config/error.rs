@@ -16,6 +16,11 @@ pub enum ConfigError {
         "no source of blocks; use --dev, or --data-dir DIR with --upstream, --network or --archive"
     )]
     NoSource,
+    /// No setting says where `neve repair` fetches from.
+    #[error(
+        "no upstream to fetch damaged records from; use --upstream URL, --network or --archive"
+    )]
+    NoRepairSource,
     /// No setting says where the store is.
     #[error("no directory for the store; use --data-dir DIR")]
     NoDataDir,

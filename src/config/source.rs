@@ -8,11 +8,13 @@ use tracing::warn;
 
 use super::error::ConfigError;
 use super::file::{DEFAULT_PATH, SettingsFile};
-use super::setting::{Group, Setting};
+use super::setting::{Group, Setting, variable};
 use super::values::Values;
 
 /// Unknown variables that are named; more are counted.
 const NAMED_MAX: usize = 16;
+/// Most edits to the name of a setting that it may be meant for.
+const EDITS_MAX: usize = 3;
 /// Longer names are cut.
 const NAME_LEN_MAX: usize = 64;
 
@@ -111,11 +113,11 @@ impl Changes {
     }
 }
 
-/// Returns the variables that begin with `NEVE_` and are no setting, with the nearest setting of each. A
+/// Returns the variables that begin with `NEVE_` and are no setting, with the setting that is meant, if one is near. A
 /// misspelt one would otherwise be without effect and without a word.
 pub(crate) fn unknown_variables(command: &Command) -> Vec<String> {
     let set = env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
-    unknown(set, &known(command))
+    unknown(set, &known(command), &flags(command))
 }
 
 /// Warns of them, once at the start. They are no error, because Kubernetes sets `NEVE_PORT` and others
@@ -140,21 +142,33 @@ fn known(command: &Command) -> Vec<String> {
     known
 }
 
-fn unknown(set: impl Iterator<Item = String>, known: &[String]) -> Vec<String> {
+/// Names that variables would have for words which are flags only.
+fn flags(command: &Command) -> Vec<String> {
+    let all = command.get_subcommands().flat_map(Command::get_arguments);
+    all.filter(|arg| arg.get_env().is_none())
+        .filter_map(|arg| Some(variable(arg.get_long()?)))
+        .collect()
+}
+
+fn unknown(set: impl Iterator<Item = String>, known: &[String], flags: &[String]) -> Vec<String> {
     let mut unknown: Vec<_> =
         set.filter(|name| name.starts_with("NEVE_") && !known.contains(name)).collect();
     unknown.sort_unstable();
-    unknown.iter().map(|name| with_nearest(name, known)).collect()
+    unknown.iter().map(|name| with_nearest(name, known, flags)).collect()
 }
 
-fn with_nearest(name: &str, known: &[String]) -> String {
+fn with_nearest(name: &str, known: &[String], flags: &[String]) -> String {
+    if flags.iter().any(|flag| flag == name) {
+        return format!("{name} (is a flag only)");
+    }
     let shown: String = name.chars().take(NAME_LEN_MAX).collect();
     let shown = shown.escape_debug();
     // As a whole, so that a long name costs no more.
-    let distance = |known: &&String| strsim::osa_distance(&shown.to_string(), known);
-    match known.iter().min_by_key(distance) {
+    let shown = shown.to_string();
+    let distance = |known: &&String| strsim::osa_distance(&shown, known);
+    match known.iter().min_by_key(distance).filter(|known| distance(known) <= EDITS_MAX) {
         Some(nearest) => format!("{shown} (nearest: {nearest})"),
-        None => shown.to_string(),
+        None => shown,
     }
 }
 
@@ -167,22 +181,34 @@ mod tests {
     fn command() -> Command {
         let arg = |name: &'static str| Arg::new(name).long(name).env(name);
         let names = ["NEVE_LISTEN", "NEVE_IDLE_TIMEOUT"].map(arg);
-        Command::new("neve").subcommand(Command::new("serve").args(names))
+        let flag = Arg::new("dev-rate").long("dev-rate");
+        Command::new("neve").subcommand(Command::new("serve").args(names).arg(flag))
     }
 
     #[test]
     fn unknown_variable_is_named_with_the_nearest_setting() {
-        let set = ["NEVE_IDLE_TIMOUT", "PATH", "NEVE_LISTEN", "NEVE_PORT", "neve_listen"];
-        let found = unknown(set.into_iter().map(str::to_owned), &known(&command()));
-        assert_eq!(found[0], "NEVE_IDLE_TIMOUT (nearest: NEVE_IDLE_TIMEOUT)");
-        assert!(found[1].starts_with("NEVE_PORT (nearest: NEVE_"), "{found:?}");
-        assert_eq!(found.len(), 2);
+        let set = [
+            "NEVE_IDLE_TIMOUT",
+            "PATH",
+            "NEVE_LISTEN",
+            "NEVE_PORT_8545_TCP",
+            "NEVE_DEV_RATE",
+            "neve_listen",
+        ];
+        let (known, flags) = (known(&command()), flags(&command()));
+        let found = unknown(set.into_iter().map(str::to_owned), &known, &flags);
+        let expected = [
+            "NEVE_DEV_RATE (is a flag only)",
+            "NEVE_IDLE_TIMOUT (nearest: NEVE_IDLE_TIMEOUT)",
+            "NEVE_PORT_8545_TCP",
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]
     fn long_name_is_cut_and_escaped() {
         let name = format!("NEVE_\n{}", "x".repeat(1000));
-        let found = unknown([name].into_iter(), &known(&command()));
+        let found = unknown([name].into_iter(), &known(&command()), &flags(&command()));
         assert!(found[0].starts_with("NEVE_\\nx") && found[0].len() < 150, "{found:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Comparison of the head's age with `--ready-age-max`, and after a start with the upstream's head.
+//! Comparison of the head's age with `--ready-age-max`, and of the head with the upstream's head.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,12 +57,19 @@ pub(crate) async fn start(serving: Arc<Serving>, status: Arc<Status>, ready: Liv
     }
 }
 
-/// Compares the head's age with its limit for ever, and says so when it crosses it.
-pub(crate) async fn run(serving: Arc<Serving>, ready: LiveReady) {
+/// Returns the heights that an upstream's head is below the store's, if they are over the limit: the upstream has
+/// lost blocks, or is another one.
+fn upstream_behind(upstream: Option<u64>, head: Option<u64>, lag_max: u64) -> Option<u64> {
+    head?.checked_sub(upstream?).filter(|heights| *heights > lag_max)
+}
+
+/// Compares the head's age with its limit, and the head with the upstream's, for ever. It says so when a limit is
+/// crossed.
+pub(crate) async fn run(serving: Arc<Serving>, status: Arc<Status>, ready: LiveReady) {
     let mut tick = interval(EVERY);
     // After a suspended machine wakes, the ticks that it missed must not come at once.
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut was_stale = false;
+    let (mut was_stale, mut was_behind) = (false, false);
     loop {
         tick.tick().await;
         let ready = **ready.load();
@@ -73,6 +80,12 @@ pub(crate) async fn run(serving: Arc<Serving>, ready: LiveReady) {
             tell(&serving, is_stale);
             was_stale = is_stale;
         }
+        let head = serving.reader.range().map(|range| *range.end());
+        let heights = upstream_behind(status.upstream_head(), head, ready.lag_max);
+        if let Some(heights) = heights.filter(|_| !was_behind) {
+            warn!(heights, head, "upstream is behind the store");
+        }
+        was_behind = heights.is_some();
     }
 }
 
@@ -83,5 +96,19 @@ fn tell(serving: &Serving, is_stale: bool) {
         warn!(height, ?age, "head is older than --ready-age-max");
     } else {
         info!(height, ?age, "head is fresh again");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn upstream_is_behind_beyond_the_limit_only() {
+        assert_eq!(upstream_behind(Some(90), Some(100), 10), None);
+        assert_eq!(upstream_behind(Some(89), Some(100), 10), Some(11));
+        assert_eq!(upstream_behind(Some(200), Some(100), 10), None);
+        assert_eq!(upstream_behind(None, Some(100), 10), None);
+        assert_eq!(upstream_behind(Some(0), None, 10), None);
     }
 }

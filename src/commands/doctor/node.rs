@@ -1,15 +1,14 @@
 //! Upstreams: reachable, of the right chain, with the methods, at the right time, of a known release.
 
-use std::path::Path;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use std::{fs, io};
 
-use neve_store::Stamp;
 use serde_json::Value;
 
 use super::releases;
 use super::report::Finding;
+use super::storage;
 use crate::client::{CallError, PeerText, RpcClient};
 use crate::commands::start::Upstreams;
 use crate::config::Network;
@@ -49,7 +48,9 @@ async fn all(config: &Config) -> Vec<Finding> {
     let patience = config.fetch.connect_timeout + config.fetch.request_timeout;
     // All must be of one chain: that of the setting or of the store, else that of the first upstream.
     let known = upstreams.network.map(chain_of);
-    let mut known = known.or_else(|| config.data_dir.as_deref().and_then(chain_of_store));
+    let mut known = known.or_else(|| {
+        config.data_dir.as_deref().and_then(storage::identity).map(|store| store.chain_id)
+    });
     let mut findings = Vec::new();
     let followed = upstreams.endpoints.iter().map(|endpoint| (endpoint, true));
     let relayed_only = upstreams.relayed_only.iter().map(|endpoint| (endpoint, false));
@@ -204,12 +205,6 @@ impl Node<'_> {
         }
         findings
     }
-}
-
-/// Returns the chain of a store that is there.
-fn chain_of_store(dir: &Path) -> Option<u64> {
-    let stamp = Stamp::parse(&fs::read(dir.join("stamp")).ok()?).ok()?;
-    Some(stamp.identity.chain_id)
 }
 
 fn chain_of(network: Network) -> u64 {

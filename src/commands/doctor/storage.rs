@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 
 use neve_record::packed::Codec;
 use neve_store::verify::{Tier, inventory};
+use neve_store::{Error, Identity, Stamp};
 use rustix::fs::{Access, access};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use super::report::Finding;
 use crate::config::Human;
-use crate::config::settings::Config;
+use crate::config::settings::{Config, UpstreamConfig};
 
 pub(super) fn check(config: &Config) -> Vec<Finding> {
     let dir = match &config.data_dir {
@@ -25,10 +26,26 @@ pub(super) fn check(config: &Config) -> Vec<Finding> {
         Err(error) => return vec![unwritable(config, &dir, &error)],
     };
     let store = config.data_dir.as_deref().filter(|dir| dir.is_dir());
-    match store.and_then(unusable) {
-        Some(why) => vec![of_others(config, &why), nowait(&dir, &file)],
-        None => vec![space(config, &dir), nowait(&dir, &file)],
-    }
+    let other_chain = store.and_then(|store| other_chain(config, store));
+    let usable = match store.and_then(unusable) {
+        Some(why) => of_others(config, &why),
+        None => space(config, &dir),
+    };
+    other_chain.into_iter().chain([usable, nowait(&dir, &file)]).collect()
+}
+
+/// Finds a store of another chain than --network names, in the words of the error of `neve serve`.
+fn other_chain(config: &Config, dir: &Path) -> Option<Finding> {
+    let UpstreamConfig::Upstream { network, .. } = &config.source else { return None };
+    let (expected, found) = ((*network)?.identity(), identity(dir)?);
+    let wrong = Error::WrongChain { path: dir.to_owned(), found, expected }.to_string();
+    let (text, advice) = wrong.rsplit_once("; ")?;
+    (found != expected).then(|| Finding::problem("data-dir", text, advice))
+}
+
+/// Returns the chain of a store that is there.
+pub(super) fn identity(dir: &Path) -> Option<Identity> {
+    Some(Stamp::parse(&fs::read(dir.join("stamp")).ok()?).ok()?.identity)
 }
 
 /// The directory, or the nearest path above it that is there: neve creates what is missing.
@@ -82,9 +99,13 @@ fn space(config: &Config, dir: &Path) -> Finding {
     };
     let used = config.data_dir.as_deref().map_or(0, used);
     let bound = config.retention.bytes;
+    let given = config.data_dir.as_deref().filter(|given| !given.exists());
+    let shown = match given {
+        Some(given) => format!("{} will be made", given.display()),
+        None => dir.display().to_string(),
+    };
     let text = format!(
-        "{}: {} used of {}, {} free",
-        dir.display(),
+        "{shown}: {} used of {}, {} free",
         Human(used),
         bound.map_or("no bound in bytes".to_owned(), |bound| Human(bound).to_string()),
         Human(free)

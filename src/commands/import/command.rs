@@ -20,6 +20,8 @@ use crate::shared::Serving;
 
 /// Exit code if the store or the input cannot be opened.
 const COULD_NOT_OPEN: u8 = 2;
+/// Next step after an end that is no fault of the input.
+const AGAIN: &str = "run the import again to continue";
 /// Time for the last writes and syncs.
 const FINISH_TIME_MAX: Duration = Duration::from_mins(5);
 
@@ -101,17 +103,24 @@ fn conclude(ended: Option<Result<(), ImportError>>, counts: Counts, serving: &Se
     if below > 0 {
         warn!(below, first, "lines below the store left out");
     }
-    match ended {
+    let next = match ended {
         Some(Ok(())) => {
             info!(stored, held, unsettled, first, head, "imported");
             return below == 0; // the store has no line of those
         }
         Some(Err(ImportError::Line { number, height, why })) => {
             error!(line = number, height, reason = why, "line refused");
+            "correct the input, then run the import again"
         }
-        Some(Err(ImportError::Store(why))) => error!(why, "import failed"),
-        None => warn!("interrupted"),
-    }
-    info!(stored, held, head, "run the import again to continue");
+        Some(Err(ImportError::Store(why))) => {
+            error!(why, "import failed");
+            AGAIN
+        }
+        None => {
+            warn!("interrupted");
+            AGAIN
+        }
+    };
+    info!(stored, held, head, "{next}");
     false
 }

@@ -15,6 +15,10 @@ const LINE_BYTES_MAX: u64 = (128 << 20) + 64;
 /// Lines that wait to be proven.
 const LINES_MAX: usize = 2;
 
+/// First bytes of a gzip file.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+const GZIP_FOUND: &str = "gzip; use zcat FILE | neve import";
+
 /// A line, or its number and what is wrong with it.
 pub(super) type ReadLine = Result<ImportLine, (u64, String)>;
 
@@ -46,6 +50,7 @@ fn read_all(mut source: impl BufRead, lines: &mpsc::Sender<ReadLine>) {
     for number in 1.. {
         let line = match next(&mut source, LINE_BYTES_MAX) {
             Ok(None) => return,
+            Ok(Some(text)) if text.starts_with(&GZIP) => Err(GZIP_FOUND.to_owned()),
             Ok(Some(text)) => ImportLine::parse(number, &text),
             Err(why) => Err(why),
         };
@@ -78,6 +83,14 @@ fn next(source: &mut impl BufRead, bytes_max: u64) -> Result<Option<Bytes>, Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn gzip_is_named_as_such() {
+        let (lines, mut incoming) = mpsc::channel(1);
+        read_all(&b"\x1f\x8b\x08\0\xff\n{}"[..], &lines);
+        let refused = incoming.blocking_recv().and_then(Result::err);
+        assert_eq!(refused, Some((1, "gzip; use zcat FILE | neve import".to_owned())));
+    }
 
     #[test]
     fn line_may_have_just_as_many_bytes_as_are_allowed() {

@@ -16,9 +16,7 @@ use super::error::StartError;
 use super::inherited::{Inherited, InheritedListeners};
 use super::upstreams::Upstreams;
 use crate::config::ListenAddress;
-use crate::config::settings::{
-    AdminListen, ArchiveConfig, ClientLimits, Config, HttpConfig, Limits,
-};
+use crate::config::settings::{AdminListen, ClientLimits, Config, HttpConfig, Limits};
 use crate::http::access::Access;
 use crate::http::answer::Lender;
 use crate::http::clients::Seats;
@@ -171,20 +169,21 @@ impl Listeners {
     }
 
     /// Says where it is, on standard output: this is what was asked for.
-    pub(crate) fn greet(&self, upstreams: &Upstreams, archive: Option<&ArchiveConfig>) {
+    pub(crate) fn greet(&self, upstreams: &Upstreams, config: &Config) {
         let listen = &self.main[0];
         let admin = self.admin.as_ref().unwrap_or(listen);
         let all: Vec<_> = self.main.iter().map(|address| shown(address, "/")).collect();
         let mut text = String::new();
         // Writing to a String cannot fail.
         let _ = writeln!(text, "neve {} serves {}", env!("CARGO_PKG_VERSION"), all.join(", "));
-        let _ = match archive.filter(|_| upstreams.endpoints.is_empty()) {
+        let _ = match config.archive.as_ref().filter(|_| upstreams.endpoints.is_empty()) {
             Some(archive) => writeln!(text, "archive  {}", archive.url),
             None => writeln!(text, "upstream {}", upstreams.shown()),
         };
         let _ = writeln!(text, "health   {}", shown(admin, "/health"));
         let _ = writeln!(text, "try it:");
-        let _ = writeln!(text, "  curl -s {CURL_OPTIONS} {}", curl_target(listen));
+        let key = if config.http.keys.is_some() { "k/KEY" } else { "" };
+        let _ = writeln!(text, "  curl -s {CURL_OPTIONS} {}{key}", curl_target(listen));
         let (listen, admin) = (listen.clone(), admin.clone());
         let print = move || {
             let mut out = io::stdout();

@@ -1,11 +1,14 @@
 //! The directory of the store, and its opening.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use neve_record::packed::Codec;
 use neve_store::Opened;
+use rustix::process::Signal;
 use tempfile::TempDir;
+use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 
 use super::error::StartError;
@@ -39,20 +42,48 @@ impl StoreDir {
     }
 }
 
-/// Opens the store for writing.
+/// Opens the store for writing, in a runtime.
 pub(crate) fn open(config: &Config, dir: &Path) -> Result<Opened, StartError> {
     let expected = match &config.source {
         UpstreamConfig::Upstream { network: Some(network), .. } => Some(network.identity()),
         _ => None,
     };
+    // With a handler a write beyond a limit of the size of files (ulimit -f) fails, and does not end the process. The
+    // handler stays when the stream of signals is dropped.
+    drop(signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?);
     let options = neve_store::Options { expected, ..config.store };
-    neve_store::open_with(dir, options, Arc::new(Codec::default())).map_err(|error| match error {
+    let opened = neve_store::open_with(dir, options, Arc::new(Codec::default()));
+    opened.map_err(|error| match error {
         neve_store::Error::Locked { .. } => {
             let why = "locked by another process; stop that one".to_owned();
             StartError::Setting(config.values.named("data-dir"), why)
         }
+        neve_store::Error::Read { path, source } => match unwritable(&path, &source) {
+            Some(why) => StartError::Setting(config.values.named("data-dir"), why),
+            None => neve_store::Error::Read { path, source }.into(),
+        },
+        neve_store::Error::Write { action, name, source } => {
+            match unwritable(&dir.join(&name), &source) {
+                Some(why) => StartError::Setting(config.values.named("data-dir"), why),
+                None => neve_store::Error::Write { action, name, source }.into(),
+            }
+        }
         other => other.into(),
     })
+}
+
+/// Says what to do about a directory that is none, or that is not neve's.
+fn unwritable(path: &Path, error: &io::Error) -> Option<String> {
+    let path = path.display();
+    match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            Some(format!("cannot write to {path}: {error}; let neve's user write there"))
+        }
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+            Some(format!("no directory at {path}: {error}; name another one"))
+        }
+        _ => None,
+    }
 }
 
 /// Says what the store has.

@@ -91,6 +91,17 @@ impl Config {
         Self::with(UpstreamConfig::of, values)
     }
 
+    /// Checks the values of `neve repair`.
+    ///
+    /// # Errors
+    /// The first setting that does not go with the others.
+    pub fn of_repair(values: Values) -> Result<Self, ConfigError> {
+        Self::of(values).map_err(|error| match error {
+            ConfigError::NoSource => ConfigError::NoRepairSource,
+            error => error,
+        })
+    }
+
     /// Checks the values of `neve import`, which asks no upstream.
     ///
     /// # Errors

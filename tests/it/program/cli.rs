@@ -24,6 +24,7 @@ fn missing_arguments_are_named() {
     refused(&["serve"], "no source of blocks; use --dev, or --data-dir DIR with --upstream");
     refused(&["serve", "--data-dir", "/tmp/x"], "no source of blocks; use --dev");
     refused(&["serve", "--upstream", "http://x"], "no directory for the store; use --data-dir DIR");
+    refused(&["repair"], "no upstream to fetch damaged records from; use --upstream URL");
     refused(&["verify"], "--data-dir <DIR>|--segment <FILE>");
     refused(&["nonsense"], "unrecognized subcommand 'nonsense'");
     refused(&["serve", "--nonsense"], "unexpected argument '--nonsense'");

@@ -226,6 +226,33 @@ fn disk_without_room_for_the_bound_is_a_warning() {
 }
 
 #[test]
+fn store_of_another_chain_than_the_network_is_a_problem() {
+    let (node, dir) = (Recorded::start(MAIN), fresh_dir());
+    Neve::start(dir.path(), &["--upstream", &node.url(), "--start", "300"]).stop();
+    let store = dir.path().join("store").display().to_string();
+    let url = node.url();
+    let checked = |network: &str| {
+        let fixed = ["doctor", "--json", "--upstream", &url, "--data-dir", &store];
+        findings(&run(&[&fixed[..], &["--listen", "127.0.0.1:0", "--network", network]].concat()))
+    };
+    let other = checked("fuji");
+    let [chain, _] = of(&other, "data-dir")[..] else { panic!("{other:#?}") };
+    assert_eq!(chain["level"], "problem");
+    let text = chain["text"].as_str().unwrap_or_default();
+    assert!(text.contains("holds chain 43114") && text.contains("but chain 43113"), "{text}");
+    assert_eq!(chain["advice"], "use another data directory");
+    assert_eq!(of(&checked("mainnet"), "data-dir").len(), 1);
+}
+
+#[test]
+fn directory_that_is_not_there_is_named() {
+    let node = Recorded::start(MAIN);
+    let (_, findings) = doctor(&node.url(), &[]);
+    let (_, text) = only(&findings, "data-dir");
+    assert!(text.contains("/store will be made: 0 B used of"), "{text}");
+}
+
+#[test]
 fn wrong_setting_is_a_problem_and_lines_are_for_people_without_json() {
     let output = run(&["doctor", "--data-dir", "/nowhere"]);
     let text = String::from_utf8_lossy(&output.stdout);

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::support::corpus::HELICON;
-use crate::support::neve::{LIMIT, Neve, command_of, fresh_dir, run};
+use crate::support::neve::{LIMIT, Neve, command_by, command_of, fresh_dir, run};
 use crate::support::node::wait::{Miss, wait_until};
 use crate::support::recorded::Recorded;
 
@@ -49,6 +49,36 @@ fn import(store: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let fixed = ["import", "--data-dir", &store, "--disk-reserve-bytes", "1MiB"];
     let output = run(&[&fixed, arguments].concat());
     (output.status.code(), said(&output))
+}
+
+#[test]
+fn limit_of_the_size_of_files_is_an_error_and_not_the_end_of_the_process() {
+    let (node, dir) = (Recorded::start(HELICON), fresh_dir());
+    let lines = dir.path().join("lines");
+    let (_, id) = exported(&node.url(), HELICON.head, &lines);
+    let store = dir.path().join("store").display().to_string();
+    let limited = ["sh", "-c", "ulimit -f 200; exec \"$0\" \"$@\""];
+    let mut command = command_by(&limited);
+    command.args(["import", "--data-dir", &store, "--disk-reserve-bytes", "1MiB"]);
+    let output = command.args(["--chain-id", &id]).arg(&lines).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(said(&output).contains("File too large"), "{}", said(&output));
+}
+
+#[test]
+fn gzip_and_a_file_in_place_of_the_directory_are_named() {
+    let dir = fresh_dir();
+    let file = dir.path().join("lines.gz");
+    fs::write(&file, b"\x1f\x8b\x08\0\n").unwrap();
+    let path = file.display().to_string();
+    let network = ["--network", "mainnet"];
+    let (code, log) = import(&dir.path().join("store"), &[&network[..], &[&path]].concat());
+    assert_eq!(code, Some(1), "{log}");
+    assert!(log.contains("gzip; use zcat FILE | neve import"), "{log}");
+    assert!(log.contains("correct the input, then run the import again"), "{log}");
+    let (code, log) = import(&file, &network);
+    assert_eq!(code, Some(2), "{log}");
+    assert!(log.contains(&format!("--data-dir {path} (flag): no directory at {path}: ")), "{log}");
 }
 
 #[test]
@@ -112,7 +142,7 @@ fn wrong_line_is_refused_by_its_number_and_heights_before_it_stay() {
         assert_eq!(code, Some(1), "{why}: {log}");
         let line = format!("line={}", kept + 1);
         assert!(log.contains(why) && log.contains(&line), "{why}, {line}: {log}");
-        assert!(log.contains("run the import again to continue"), "{log}");
+        assert!(log.contains("correct the input, then run the import again"), "{log}");
         assert_eq!(digest(&store)[2], kept as u64 - 1, "{why}");
     }
     // The lines as they were complete it.

@@ -377,6 +377,26 @@ fn repair_that_leaves_a_gap_ends_with_one() {
     assert!(said.contains("neve serve fills the gap"), "{said}");
 }
 
+#[test]
+fn repair_that_dropped_records_of_the_active_segment_ends_with_one() {
+    let (node, dir, _) = stored(MAIN);
+    let last = sealed(dir.path()).len();
+    let mut paths: Vec<_> = fs::read_dir(dir.path().join("store")).unwrap().flatten().collect();
+    paths.retain(|path| path.path().extension().is_some_and(|ext| ext == "seg"));
+    paths.sort_by_key(|path| path.path());
+    let mut bytes = fs::read(paths[last].path()).unwrap();
+    let slots = &mut bytes[4096..4096 + 32 * 64];
+    let used = slots.iter().rposition(|byte| *byte != 0).unwrap();
+    slots[used] ^= 1;
+    fs::write(paths[last].path(), bytes).unwrap();
+    let (code, said) = looked_at("repair", &dir.path().join("store"));
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("dropped 1 unfinished or damaged record(s)"), "{said}");
+    assert!(said.contains("records of the active segment were dropped; neve serve"), "{said}");
+    let neve = start(dir.path(), &node, &[]);
+    neve.wait_for_head(MAIN.head);
+}
+
 /// Exit code of `neve verify`, or `neve repair`, with all that it said.
 fn looked_at(command: &str, dir: &Path) -> (Option<i32>, String) {
     let dir = dir.display().to_string();

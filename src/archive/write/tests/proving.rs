@@ -20,6 +20,8 @@ use super::support::{archive, pushed, run};
 use crate::archive::local::relabeled::Relabeled;
 use crate::archive::local::{OpenedFile, packed_files};
 use crate::archive::verify::{ArchiveFinding, NeighborProof, Proving, UNPROVEN, Verified, verify};
+use crate::archive::write::change::WriteOptions;
+use crate::archive::write::init;
 use crate::config::Anchor;
 
 fn opened(packed: &PackedDir, file: usize) -> OpenedFile {
@@ -67,6 +69,20 @@ fn blocks_are_proven_up_to_the_anchor_and_another_block_is_a_fault() {
         assert_eq!(faults[0].kind, "anchor", "{faults:?}");
     }
     assert_eq!(checked(&packed, None).0.proven, None);
+}
+
+#[test]
+fn archive_without_heights_proves_none_and_says_so() {
+    run(async {
+        let archive = archive(&Arc::new(FaultStore::new(Fault::None)));
+        init(&archive, &WriteOptions::default(), None).await.expect("it can be begun");
+        let mut faults = Vec::new();
+        let proving = Some(Proving::new(None));
+        let found = verify(&archive, None, proving, |fault| faults.push(fault)).await;
+        assert_eq!(found.expect("it can be read").findings, 1);
+        assert_eq!(faults[0].kind, UNPROVEN);
+        assert!(faults[0].detail.contains("no segment was read"), "{faults:?}");
+    });
 }
 
 /// All digests and checksums are those of the forged bytes.
