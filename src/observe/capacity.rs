@@ -178,7 +178,7 @@ mod tests {
         Some((time.seconds, time.by))
     }
 
-    /// 2 heights a second of 100 bytes: 60 seconds are 120 heights.
+    /// Heights come at 2 a second, of 100 bytes each: 60 seconds are 120 heights.
     #[test]
     fn age_and_number_of_blocks_bound_the_store_too() {
         let disk = DiskUse { used: 4_000, heights: 40, free: 100_000 };

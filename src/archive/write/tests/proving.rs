@@ -73,9 +73,10 @@ fn blocks_are_proven_up_to_the_anchor_and_another_block_is_a_fault() {
 
 #[test]
 fn archive_without_heights_proves_none_and_says_so() {
+    let chain = Some(PackedDir::new(1).chain());
     run(async {
         let archive = archive(&Arc::new(FaultStore::new(Fault::None)));
-        init(&archive, &WriteOptions::default(), None).await.expect("it can be begun");
+        init(&archive, &WriteOptions::default(), chain).await.expect("it can be begun");
         let mut faults = Vec::new();
         let proving = Some(Proving::new(None));
         let found = verify(&archive, None, proving, |fault| faults.push(fault)).await;
