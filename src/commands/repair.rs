@@ -87,10 +87,11 @@ async fn repair_all(config: Config) -> Result<bool, StartError> {
     if dropped {
         error!("records of the active segment were dropped; neve serve fetches the heights again");
     }
+    let finished = finish(ingest, writer, config.http.drain_timeout).await;
+    // The end of the writer may serve segments again.
     let gap = serving.reader.gap();
     if let Some(gap) = &gap {
         warn!(from = gap.start, to = gap.end - 1, "neve serve fills the gap");
     }
-    let finished = finish(ingest, writer, config.http.drain_timeout).await;
     Ok(failed.is_empty() && !lost && !dropped && gap.is_none() && finished)
 }

@@ -134,7 +134,10 @@ impl UpstreamGate {
         } else {
             self.handshakes.succeeded();
         }
-        self.socketless = failure.map(|_| now + DOUBT);
+        // A handshake that is at fault itself says nothing of others: one client would send those of all elsewhere.
+        if failure.is_none_or(|failure| failure.blame() != Blame::Call) {
+            self.socketless = failure.map(|_| now + DOUBT);
+        }
     }
 
     /// True if its latency is not known, or old.

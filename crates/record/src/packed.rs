@@ -142,7 +142,8 @@ fn texts_of(record: &RecordRef) -> Option<[Cow<'_, [u8]>; 2]> {
 }
 
 /// Compares what the file and the texts of a height give with the record. Packing has compared every answer with these
-/// texts, and the checksum of a frame says that it is the one which was compared.
+/// texts, by the tables and the dictionary that it had read back from the sections of the file. The checksum of a frame
+/// says that it is the one which was compared.
 fn comes_back<S: Source>(file: &File<S>, stored: &RecordRef) -> Result<(), String> {
     let height = stored.height();
     let zero = stored.flags() & FLAG_ZERO_DIFFICULTY != 0;

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_parts_decode_to_what_they_were() {
+    fn compressed_forms_decode_to_their_parts() {
         for len in [SOURCE_BYTES_MIN, 70_000, 131_072, 700_000, 3 << 20] {
             let parts = parts(len);
             let forms = precompress(&parts, &Coding::ALL).unwrap();

@@ -92,13 +92,13 @@ impl Proving {
                 return Some(("anchor", why));
             }
             Some(anchor) => (anchor.height, "that of --archive-anchor"),
-            None => match self.linked {
-                Some(linked) => (linked.1, "the newest one"),
-                None => {
+            None => {
+                let Some(linked) = self.linked else {
                     let why = "no height is proven: no segment was read; see the heights of the archive, and --from";
                     return Some((UNPROVEN, why.to_owned()));
-                }
-            },
+                };
+                (linked.1, "the newest one")
+            }
         };
         let why = format!(
             "no height is proven: the header of height {newest}, {name}, settles no receipts of the heights that lead \

@@ -91,8 +91,8 @@ pub(super) const MISSES: Group = Group {
         Setting::new(
             "relay-timeout",
             duration("100ms", "1h"),
-            "Time that a relayed request may take, up to the last byte of its response; one that its client does not \
-             read ends with --write-timeout. Beyond it: HTTP 504, or the end of the connection.",
+            "Time that a relayed request may take, up to the last byte of its response; beyond it: HTTP 504, or the end of \
+             the connection. If the client does not read the response, --write-timeout ends it.",
         )
         .or("35s"),
         Setting::new(

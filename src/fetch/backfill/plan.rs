@@ -45,8 +45,8 @@ pub(super) fn plan(follower: &Follower, lowest: u64) -> Option<RangeInclusive<u6
 }
 
 /// The lowest height that is wanted, and that retention would not drop at once. A gap is filled
-/// whatever is asked for: what is below it is here. While neve pushes, eviction keeps that for the archive, so
-/// that the retention does not count either.
+/// whatever is asked for: what is below it is here. While neve pushes, eviction keeps the files below the gap for
+/// the archive, and retention does not bound the fill.
 pub(crate) fn goal(follower: &Follower, head: u64) -> u64 {
     let wanted = match follower.backfill {
         BackfillTarget::None => u64::MAX,

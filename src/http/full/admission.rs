@@ -89,10 +89,10 @@ impl Service {
     }
 }
 
-/// Refuses a handshake with a body before that comes. The node takes the body for frames, so a front may see another
-/// boundary than neve.
+/// Refuses a handshake that has a body, without waiting for the body. The node reads such a body as frames, so a front and
+/// neve could disagree where it ends.
 fn websocket(request: &Request<Incoming>) -> NonRpc {
-    // Another method is refused, too, behind its body.
+    // Other methods are refused after their bodies were read.
     let is_handshake = request.method() == Method::GET && Upgrade::is_wanted(request);
     if is_handshake && !request.body().is_end_stream() {
         return ErrorResponse::HANDSHAKE_BODY.into();

@@ -383,7 +383,7 @@ fn repair_that_dropped_records_of_the_active_segment_ends_with_one() {
     let last = sealed(dir.path()).len();
     let mut paths: Vec<_> = fs::read_dir(dir.path().join("store")).unwrap().flatten().collect();
     paths.retain(|path| path.path().extension().is_some_and(|ext| ext == "seg"));
-    paths.sort_by_key(|path| path.path());
+    paths.sort_by_key(fs::DirEntry::path);
     let mut bytes = fs::read(paths[last].path()).unwrap();
     let slots = &mut bytes[4096..4096 + 32 * 64];
     let used = slots.iter().rposition(|byte| *byte != 0).unwrap();

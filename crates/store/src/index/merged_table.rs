@@ -168,7 +168,7 @@ impl Merged {
         }
     }
 
-    /// True if the disk did not deliver some of it.
+    /// True if the disk did not deliver some of it, or other bytes than were written.
     pub(crate) fn is_unreadable(&self) -> bool {
         self.unreadable.load(Ordering::Relaxed)
     }

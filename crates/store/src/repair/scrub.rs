@@ -20,9 +20,11 @@ impl Reader {
     /// Reads the sealed segment of the store in `dir` that begins at `base`. `pause` hears of each
     /// piece how many bytes it has, and may wait. Returns false if there is no such segment.
     pub fn scrub(&self, dir: &Path, base: u64, pause: &mut dyn FnMut(u64)) -> Result<bool, Error> {
-        let view = self.view();
         let sealed = |segment: &&Arc<Segment>| segment.base() == base && !segment.is_active();
-        let Some(segment) = view.segments.iter().find(sealed) else { return Ok(false) };
+        // This segment alone is held, while `pause` waits: others may be evicted, and their bytes come back.
+        let segment = self.view().segments.iter().find(sealed).map(Arc::clone);
+        let Some(segment) = segment else { return Ok(false) };
+        let segment = &segment;
         let path = dir.join(segment.name());
         let mut scrub = Scrub { segment, pause, misplaced: None };
         match verify::segment(&path, &mut scrub) {
@@ -40,9 +42,11 @@ impl Reader {
     }
 
     /// Compares the merged hash tables of the store in `dir` with their checksums. The writer removes a damaged one, and
-    /// makes it again. `pause` hears of each piece how many bytes it has, and may wait.
+    /// a later merge makes it again. `pause` hears of each piece how many bytes it has, and may wait.
     pub fn scrub_tables(&self, dir: &Path, pause: &mut dyn FnMut(u64)) -> Result<(), Error> {
-        self.view().tables.iter().try_for_each(|table| table.check(dir, pause))
+        // Each is held while it is read, and no segment is: eviction goes on.
+        let tables = self.view().tables.clone();
+        tables.iter().try_for_each(|table| table.check(dir, pause))
     }
 }
 

@@ -176,8 +176,7 @@ impl Writer {
         if self.quarantine.is_due { self.rejoin().map(drop) } else { Ok(()) }
     }
 
-    /// Removes merged tables that the disk does not deliver, or whose checksum is wrong: the segments that they cover are asked
-    /// themselves, and merged again.
+    /// Removes damaged merged tables. Look-ups then read the tables of the segments, and a later merge writes a new one.
     fn drop_unreadable_tables(&mut self) -> Result<(), Error> {
         let (segments, mut tables) = self.lists();
         let lost: Vec<_> = tables.extract_if(.., |table| table.is_unreadable()).collect();
@@ -185,7 +184,7 @@ impl Writer {
             return Ok(());
         }
         lost.iter()
-            .for_each(|table| tracing::warn!(file = table.name(), "unreadable hash table removed"));
+            .for_each(|table| tracing::warn!(file = table.name(), "damaged hash table removed"));
         note_tables(lost.len());
         // Readers first: they must not meet a table whose file is gone.
         self.publish(segments, tables);
