@@ -193,7 +193,7 @@ class Programs(unittest.TestCase):
         here = rig.Rig()
         self.addCleanup(here.__exit__, None, None, None)
         here.floors["hashes"] = servers.Server("floor", process, "127.0.0.1:1", command=[floor])
-        started = lambda *_, binary, name, options: servers.Server(name, process, "127.0.0.1:1", command=[binary])
+        started = lambda *_, binary, name, **_how: servers.Server(name, process, "127.0.0.1:1", command=[binary])
         with mock.patch.object(servers, "neve", started):
             cold, bound = script("cold"), types.SimpleNamespace(path=self.directory)
             here.add(cold.confined(launcher.parent / "store", None, bound, cold.Way("neve", wrk)))
