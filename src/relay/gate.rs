@@ -69,12 +69,7 @@ impl UpstreamGate {
         following: Option<&mut RateLimiter>,
         now: Instant,
     ) -> Result<(), Failure> {
-        self.check_pace(address, following, now)?;
-        // The breaker comes last: it counts on an outcome of each request that it lets in.
-        if !self.breaker.enter(now) {
-            return Err(Failure::NoUpstream);
-        }
-        self.pace.made(address, now);
+        self.pass(address, following, now, UpstreamBreaker::enter)?;
         // For a while no other request tries it: see `rank`.
         if self.is_due(now) {
             self.probed = Some(now + PROBE);
@@ -105,24 +100,28 @@ impl UpstreamGate {
         following: Option<&mut RateLimiter>,
         now: Instant,
     ) -> Result<(), Failure> {
-        self.check_pace(address, following, now)?;
-        if !self.breaker.allows(now) {
-            return Err(Failure::NoUpstream);
-        }
-        self.pace.made(address, now);
-        Ok(())
+        self.pass(address, following, now, |breaker, now| breaker.allows(now))
     }
 
-    fn check_pace(
+    fn pass(
         &mut self,
         address: ClientAddress,
         following: Option<&mut RateLimiter>,
         now: Instant,
+        breaker: impl FnOnce(&mut UpstreamBreaker, Instant) -> bool,
     ) -> Result<(), Failure> {
         let busy = |pace: &mut RateLimiter| !pace.wait(now).is_zero();
         // Both limits hold: the relay's own, and that of the upstream, which following shares.
         let is_busy = !self.pace.allows(address, now) || following.is_some_and(busy);
-        if is_busy { Err(Failure::Limited) } else { Ok(()) }
+        if is_busy {
+            return Err(Failure::Limited);
+        }
+        // The breaker comes last: it counts on an outcome of each request that enters.
+        if !breaker(&mut self.breaker, now) {
+            return Err(Failure::NoUpstream);
+        }
+        self.pace.made(address, now);
+        Ok(())
     }
 
     /// Notes how a handshake ended. No call of a client is at fault, so one that takes too long is a failure.

@@ -9,7 +9,7 @@ use super::bytes::{
 use crate::error::Error;
 use crate::id::Hash;
 
-// A record head.
+// A record header.
 pub(crate) const HEADER_HASH_AT: usize = 16;
 const HEADER_PARENT_AT: usize = HEADER_HASH_AT + 32;
 pub(crate) const HEADER_COUNT_AT: usize = HEADER_PARENT_AT + 32;
