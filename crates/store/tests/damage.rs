@@ -105,6 +105,21 @@ fn any_flipped_byte_of_a_sealed_segment_is_a_miss_and_is_repaired() {
     assert!(missing * every() as u64 > 100, "{missing}");
 }
 
+/// The writer and the scrubber both look at files from time to time, in either order.
+#[test]
+fn removed_file_is_no_damage_to_the_scrubber_and_is_written_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    store(dir.path());
+    let mut opened = open(dir.path(), small());
+    fs::remove_file(segment(dir.path())).unwrap();
+    assert!(!opened.reader.scrub(dir.path(), 8, &mut |_| {}).unwrap());
+    assert_eq!(opened.reader.damaged(), vec![]);
+    assert_eq!(opened.writer.restore_lost().unwrap(), Some(8));
+    assert!(opened.reader.scrub(dir.path(), 8, &mut |_| {}).unwrap());
+    drop(opened);
+    assert_clean(dir.path());
+}
+
 #[test]
 fn thread_that_must_not_wait_leaves_the_first_read_to_another() {
     let dir = tempfile::tempdir().unwrap();

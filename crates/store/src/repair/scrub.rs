@@ -7,6 +7,7 @@
 //! no process has mapped just now, also one that a serving thread has found resident and is about to
 //! touch. The kernel lets pages that were read once go first.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::verify::{self, Finding, Stored, Visitor};
 
 impl Reader {
     /// Reads the sealed segment of the store in `dir` that begins at `base`. `pause` hears of each
-    /// piece how many bytes it has, and may wait. Returns false if there is no such segment.
+    /// piece how many bytes it has, and may wait. Returns false if there is no such segment, or if its file is gone.
     pub fn scrub(&self, dir: &Path, base: u64, pause: &mut dyn FnMut(u64)) -> Result<bool, Error> {
         let sealed = |segment: &&Arc<Segment>| segment.base() == base && !segment.is_active();
         // This segment alone is held, while `pause` waits: others may be evicted, and their bytes come back.
@@ -29,6 +30,10 @@ impl Reader {
         let mut scrub = Scrub { segment, pause, misplaced: None };
         match verify::segment(&path, &mut scrub) {
             Ok(_) => scrub.settle(None),
+            // Evicted, or removed by another program: the writer writes it anew from memory, and nothing is damaged.
+            Err(Error::Read { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                return Ok(false);
+            }
             Err(Error::Read { source, .. }) => {
                 segment.checked.note_sections(base, &source.to_string());
                 // Which records cannot be read, record by record.
