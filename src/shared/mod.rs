@@ -29,8 +29,6 @@ pub(crate) use memory_budget::{
     Account, FREE_BYTES, FilterPlace, HOLDERS, Holder, MemoryBudget, Meter, Reservation,
 };
 pub(crate) use serving::Serving;
-#[cfg(feature = "archive")]
-pub(crate) use status::PushStatus;
-pub(crate) use status::{Phase, StageTimes, Status, UpstreamStatus, add_elapsed};
+pub(crate) use status::{Phase, PushStatus, StageTimes, Status, UpstreamStatus, add_elapsed};
 pub(crate) use upstream_values::{CONSTANT, CURRENT};
 pub(crate) use work::{Began, Class, GONE_INTERVAL, Stop, Work, has_gone};

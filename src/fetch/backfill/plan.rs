@@ -1,6 +1,6 @@
 //! Choice of the next interval below the first served height.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::time::SystemTime;
 
 use neve_store::RecordRef;
@@ -9,6 +9,7 @@ use neve_store::residency::loaded;
 use crate::config::StartAt;
 use crate::config::settings::BackfillTarget;
 use crate::fetch::Follower;
+use crate::shared::PushStatus;
 
 /// Records that are looked at to know how large the next ones will be.
 const SAMPLE: u64 = 32;
@@ -45,8 +46,8 @@ pub(super) fn plan(follower: &Follower, lowest: u64) -> Option<RangeInclusive<u6
 }
 
 /// The lowest height that is wanted, and that retention would not drop at once. A gap is filled
-/// whatever is asked for: what is below it is here. While neve pushes, eviction keeps the files below the gap for
-/// the archive, and retention does not bound the fill.
+/// whatever is asked for: what is below it is here. While the archive lacks heights there, eviction keeps the files below
+/// the gap, and retention does not bound the fill.
 pub(crate) fn goal(follower: &Follower, head: u64) -> u64 {
     let wanted = match follower.backfill {
         BackfillTarget::None => u64::MAX,
@@ -59,11 +60,19 @@ pub(crate) fn goal(follower: &Follower, head: u64) -> u64 {
     if fills_for_archive(follower) { gap } else { wanted.min(gap).max(kept) }
 }
 
-/// True if heights below a gap wait for the archive: only the served range is packed and pushed.
+/// True if heights below a gap, or in it, wait for the archive: only the served range is packed and pushed.
 fn fills_for_archive(follower: &Follower) -> bool {
-    let archive = follower.status.archive();
-    let pushes = archive.is_some_and(|archive| archive.push.is_some());
-    pushes && follower.serving.reader.gap().is_some()
+    let Some(gap) = follower.serving.reader.gap() else { return false };
+    let push = follower.status.archive().and_then(|archive| archive.push);
+    push.is_some_and(|push| push.is_known && lacks(&push, &gap))
+}
+
+/// True if the archive lacks the height below `gap` or the last one in it. Its heights have no gap, so it has all between
+/// two that it has.
+fn lacks(push: &PushStatus, gap: &Range<u64>) -> bool {
+    let has = |height| push.heights.is_some_and(|(first, last)| (first..=last).contains(&height));
+    let wants = |height: u64| height >= push.from && !has(height);
+    [gap.start, gap.end].iter().filter_map(|end| end.checked_sub(1)).any(wants)
 }
 
 /// True if a further segment below the first height would be kept. False for an empty store.
@@ -89,4 +98,28 @@ fn has_room(follower: &Follower, first: &RecordRef, segment_bytes: u64) -> bool 
     let first = loaded(|| Some(first.timestamp())).unwrap_or(head);
     let age = now.as_secs().min(head).saturating_sub(first);
     fits && retention.age.is_none_or(|limit| age < limit.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gap_is_filled_for_an_archive_that_lacks_something_below_its_end() {
+        let gap = 200..300;
+        let lacks =
+            |heights, from| lacks(&PushStatus { heights, from, ..PushStatus::default() }, &gap);
+        assert!(lacks(None, 0));
+        assert!(lacks(Some((0, 198)), 0), "the file below the gap");
+        assert!(
+            lacks(Some((200, 400)), 0),
+            "the file below the gap, when the archive grows downwards"
+        );
+        assert!(lacks(Some((0, 298)), 0), "the archive goes on with heights of the gap");
+        assert!(lacks(None, 299));
+        assert!(!lacks(Some((0, 299)), 0));
+        assert!(!lacks(Some((199, 400)), 0));
+        assert!(!lacks(None, 300), "heights that no archive is to have");
+        assert!(!lacks(Some((200, 400)), 200));
+    }
 }
