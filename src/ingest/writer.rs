@@ -403,7 +403,7 @@ impl Loop {
         let bytes_max = self.setup.unpushed_bytes_max?;
         let push = self.setup.status.archive().and_then(|archive| archive.push).unwrap_or_default();
         // Right after a start it is not known yet what is in the archive.
-        let bytes_max = if push.is_known || push.error.is_some() { bytes_max } else { u64::MAX };
+        let bytes_max = if push.has_looked() { bytes_max } else { u64::MAX };
         Some(Hold { copied: push.heights, from: push.from, bytes_max })
     }
 

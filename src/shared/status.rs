@@ -168,6 +168,13 @@ pub(crate) struct PushStatus {
     pub error: Option<String>,
 }
 
+impl PushStatus {
+    /// True once the archive was looked at. What it has may still be unknown: then it counts as having nothing.
+    pub(crate) fn has_looked(&self) -> bool {
+        self.is_known || self.error.is_some()
+    }
+}
+
 /// Status of upstream and store.
 #[derive(Debug)]
 pub(crate) struct Status {

@@ -16,10 +16,11 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tracing::{info, warn};
 
-use super::archive_transfer::{TransferError, has_own_range, received};
+use super::archive_transfer::{ArchiveError, has_own_range, received};
 use super::error::BackfillError;
 use super::interval::BackfillInterval;
 use super::segment_verifier::{SegmentError, SegmentVerifier};
+use super::transfer::TransferError;
 use crate::archive::{ArchiveSource, Failed, identity_of};
 use crate::client::Backoff;
 use crate::config::Anchor;
@@ -45,7 +46,7 @@ pub(crate) async fn begin_at_anchor(
             Ok(()) => break,
             Err(TransferError::Backfill(BackfillError::Writer(_))) => return,
             Err(TransferError::Backfill(why)) => why.to_string(),
-            Err(TransferError::Archive(why)) => why.to_string(),
+            Err(TransferError::Source(why)) => why.to_string(),
             Err(TransferError::Segment(wrong)) => wrong.to_string(),
             Err(TransferError::Full) => "the retention would delete it".to_owned(),
         };
@@ -61,7 +62,7 @@ async fn begun(
     source: &HeightFetcher,
     archive: &Arc<ArchiveSource>,
     anchor: Anchor,
-) -> Result<(), TransferError> {
+) -> Result<(), ArchiveError> {
     // A store that was killed meanwhile has some of them.
     if head(follower).is_none_or(|(height, _)| height < anchor.height) {
         let settled = begin(follower, source, archive, anchor).await?;
@@ -103,12 +104,12 @@ async fn begin(
     source: &HeightFetcher,
     archive: &Arc<ArchiveSource>,
     anchor: Anchor,
-) -> Result<u64, TransferError> {
-    let manifest = archive.manifest().await.map_err(TransferError::Archive)?;
-    has_own_range(follower, &manifest).map_err(TransferError::Archive)?;
+) -> Result<u64, ArchiveError> {
+    let manifest = archive.manifest().await.map_err(TransferError::Source)?;
+    has_own_range(follower, &manifest).map_err(TransferError::Source)?;
     let (height, heights) = (anchor.height, manifest.heights());
     let entry = manifest.segment_of(height);
-    let entry = entry.ok_or(TransferError::Archive(Failed::NoHeight { height, heights }))?;
+    let entry = entry.ok_or(TransferError::Source(Failed::NoHeight { height, heights }))?;
     // A store that has heights keeps its rules, and refuses another chain.
     let known = follower.serving.identity().map(|_| follower.serving.rules());
     let rules = known.unwrap_or(Rules::BeforeHelicon);
@@ -213,7 +214,7 @@ async fn append(
     heights: RangeInclusive<u64>,
     rules: Rules,
     checks: Checks,
-) -> Result<PartialSegment, TransferError> {
+) -> Result<PartialSegment, ArchiveError> {
     let (out, mut records) = mpsc::channel(RECORDS_AHEAD);
     let reading = spawn_blocking(move || {
         let mut sender = Sender { heights, checks, out };

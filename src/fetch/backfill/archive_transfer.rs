@@ -1,21 +1,18 @@
 //! An archive's segments in place of history that is asked for height by height.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use futures_util::{StreamExt, stream};
-use metrics::counter;
 use neve_archive::{Manifest, SegmentEntry};
-use neve_chain::{Checks, Settlement};
 use neve_store::{PartialSegment, SealedPage};
 
 use super::error::BackfillError;
-use super::interval::BackfillInterval;
-use super::plan::{goal, has_room_below};
-use super::segment_transfer::{BackfillStep, keep_evidence, publish};
-use super::segment_verifier::{SegmentError, VerifiedSegment, check};
+use super::segment_verifier::{SegmentError, VerifiedSegment};
+use super::transfer::{
+    BackfillStep, SegmentSource, TransferError, take_all, verify, wanted_heights,
+};
 use crate::archive::{ArchiveSource, Failed, identity_of};
-use crate::fetch::{Follower, HeightFetcher, unsettled};
-use crate::upstream::Priority;
+use crate::fetch::{Follower, HeightFetcher};
 
 /// Segments that are under way or being proven.
 const AHEAD: usize = 2;
@@ -37,14 +34,10 @@ async fn next_step(
     source: &HeightFetcher,
     archive: &Arc<ArchiveSource>,
 ) -> Result<BackfillStep, BackfillError> {
-    let Some(range) = follower.serving.reader.range() else { return Ok(BackfillStep::Nothing) };
-    let (first, goal) = (*range.start(), goal(follower, *range.end()));
-    if follower.status.verified().is_none_or(|verified| verified + 1 < first) {
-        return Ok(BackfillStep::Nothing); // until something above can prove it
-    }
-    if first <= goal {
-        return Ok(BackfillStep::Ask { from: first }); // of which nothing comes but what /health shows
-    }
+    let heights = match wanted_heights(follower) {
+        Ok(heights) => heights,
+        Err(step) => return Ok(step),
+    };
     if archive.rests() {
         return Ok(BackfillStep::Ask { from: 0 });
     }
@@ -63,11 +56,13 @@ async fn next_step(
         archive.say(Some(&why.to_string()));
         return Ok(BackfillStep::Ask { from: 0 });
     }
-    let wanted = wanted(archive, &manifest, first, goal);
+    let wanted = wanted(archive, &manifest, &heights);
     if wanted.is_empty() {
-        return Ok(BackfillStep::Ask { from: below(&manifest, first) });
+        return Ok(BackfillStep::Ask { from: below(&manifest, heights.end) });
     }
-    take_all(follower, source, archive, &manifest, wanted).await
+    let manifest = &manifest;
+    let segments = ArchiveSegments { follower, source, archive, manifest };
+    take_all(follower, source, &segments, wanted, AHEAD).await
 }
 
 /// Compares the length of an archive's ranges with that of the store's. Each packed file takes a map of the kernel, and
@@ -78,13 +73,8 @@ pub(super) fn has_own_range(follower: &Follower, manifest: &Manifest) -> Result<
 }
 
 /// Segments that join the first height, newest first.
-fn wanted(
-    archive: &ArchiveSource,
-    manifest: &Manifest,
-    first: u64,
-    goal: u64,
-) -> Vec<SegmentEntry> {
-    let range = u64::from(manifest.range);
+fn wanted(archive: &ArchiveSource, manifest: &Manifest, heights: &Range<u64>) -> Vec<SegmentEntry> {
+    let (range, goal, first) = (u64::from(manifest.range), heights.start, heights.end);
     let below = manifest.segments.iter().rev().skip_while(|entry| entry.first + range > first);
     let joins = |(count, entry): &(u64, &SegmentEntry)| entry.first + (count + 1) * range == first;
     let wanted = (0..).zip(below).take_while(joins).map(|(_, entry)| *entry);
@@ -102,103 +92,48 @@ fn below(manifest: &Manifest, first: u64) -> u64 {
     }
 }
 
-async fn take_all(
-    follower: &Follower,
-    source: &HeightFetcher,
-    archive: &Arc<ArchiveSource>,
-    manifest: &Manifest,
-    wanted: Vec<SegmentEntry>,
-) -> Result<BackfillStep, BackfillError> {
-    let taking = |entry: SegmentEntry| async move {
-        let transfer = ArchiveTransfer { follower, source, archive, manifest, entry };
-        (entry, transfer.run().await)
-    };
-    // In order, as each must join the one above it.
-    let mut taken = std::pin::pin!(stream::iter(wanted).map(taking).buffered(AHEAD));
-    while let Some((entry, outcome)) = taken.next().await {
-        let wrong = match outcome {
-            Ok(checked) => {
-                let heights = entry.first..entry.first + u64::from(manifest.range);
-                match publish(follower, source, heights, checked).await {
-                    Ok(()) => {
-                        archive.accept();
-                        continue;
-                    }
-                    // Its last heights, which headers above it settle.
-                    Err(BackfillError::Disproved(disproof)) => SegmentError::disproved(&disproof),
-                    Err(stop) => return Err(stop),
-                }
-            }
-            Err(TransferError::Full) => return Ok(BackfillStep::Ask { from: entry.first }),
-            Err(TransferError::Backfill(stop)) => return Err(stop),
-            Err(TransferError::Archive(why)) => {
-                archive.say(Some(&why.to_string()));
-                archive.leave(&entry);
-                return Ok(BackfillStep::Ask { from: entry.first });
-            }
-            Err(TransferError::Segment(wrong)) => {
-                counter!("neve_blocks_rejected_total", "reason" => wrong.reason).increment(1);
-                wrong
-            }
-        };
-        archive.refuse(&entry, &wrong.to_string());
-        keep_evidence(follower, &archive.url, entry.first, &wrong);
-        // Segments below cannot join before these heights are here.
-        return Ok(BackfillStep::Ask { from: entry.first });
-    }
-    Ok(BackfillStep::Again)
-}
+pub(super) type ArchiveError = TransferError<Failed>;
 
-/// Reason why a segment was not taken.
-#[derive(Debug)]
-pub(super) enum TransferError {
-    /// The retention rule would delete the segment.
-    Full,
-    Segment(SegmentError),
-    Archive(Failed),
-    Backfill(BackfillError),
-}
-
-impl<E: Into<BackfillError>> From<E> for TransferError {
-    fn from(error: E) -> Self {
-        Self::Backfill(error.into())
-    }
-}
-
-/// A segment on its way.
-struct ArchiveTransfer<'f> {
+/// Segments of an archive.
+struct ArchiveSegments<'f> {
     follower: &'f Follower,
     source: &'f HeightFetcher,
     archive: &'f ArchiveSource,
     manifest: &'f Manifest,
-    entry: SegmentEntry,
 }
 
-impl ArchiveTransfer<'_> {
-    async fn run(self) -> Result<VerifiedSegment, TransferError> {
-        // Before the download: what retention would evict at once need not come.
-        if !has_room_below(self.follower) {
-            return Err(TransferError::Full);
-        }
-        let (incoming, page) =
-            received(self.follower, self.archive, self.manifest, &self.entry).await?;
-        let interval =
-            BackfillInterval::new(self.follower, self.source, self.entry.first..=self.entry.first);
-        let checks = interval.checks;
-        let window = self.window(checks).await;
-        // Segments and single heights share the threads of the prover.
-        let _turn = self.source.prover.turns.acquire().await.ok();
-        let checked = tokio::task::spawn_blocking(move || check(incoming, &page, checks, window));
-        checked.await??.map_err(TransferError::Segment)
+impl SegmentSource for ArchiveSegments<'_> {
+    type Entry = SegmentEntry;
+    type Failure = Failed;
+
+    fn name(&self) -> &str {
+        &self.archive.url
     }
 
-    /// The heights below that the segment's headers settle. Without an upstream they are not here:
-    /// the segment below is held against the stored headers when it comes.
-    async fn window(&self, checks: Checks) -> Settlement {
-        let before =
-            self.entry.first.checked_sub(1).filter(|_| !self.follower.endpoints.is_empty());
-        let reader = &self.follower.serving.reader;
-        unsettled::rebuild(reader, self.source, before, Priority::Backfill, checks).await.0
+    fn heights(&self, entry: SegmentEntry) -> Range<u64> {
+        entry.first..entry.first + u64::from(self.manifest.range)
+    }
+
+    async fn take(&self, entry: SegmentEntry) -> Result<VerifiedSegment, ArchiveError> {
+        let Self { follower, source, archive, manifest } = *self;
+        let (incoming, page) = received(follower, archive, manifest, &entry).await?;
+        // Without an upstream the heights below are not here: the segment below is held against the stored headers
+        // when it comes.
+        let before = entry.first.checked_sub(1).filter(|_| !follower.endpoints.is_empty());
+        verify(follower, source, incoming, page, before).await
+    }
+
+    fn accepted(&self) {
+        self.archive.accept();
+    }
+
+    fn failed(&self, entry: SegmentEntry, why: &Failed) {
+        self.archive.say(Some(&why.to_string()));
+        self.archive.leave(&entry);
+    }
+
+    fn reject(&self, entry: SegmentEntry, wrong: &SegmentError) {
+        self.archive.refuse(&entry, &wrong.to_string());
     }
 }
 
@@ -208,8 +143,8 @@ pub(super) async fn received(
     archive: &ArchiveSource,
     manifest: &Manifest,
     entry: &SegmentEntry,
-) -> Result<(PartialSegment, SealedPage), TransferError> {
-    let bytes = archive.segment(manifest, entry).await.map_err(TransferError::Archive)?;
+) -> Result<(PartialSegment, SealedPage), ArchiveError> {
+    let bytes = archive.segment(manifest, entry).await.map_err(TransferError::Source)?;
     let (history, base) = (follower.ingest.raw_history().await??, entry.first);
     let expected = (identity_of(manifest), base, manifest.range);
     let written = tokio::task::spawn_blocking(move || {

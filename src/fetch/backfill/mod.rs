@@ -8,11 +8,12 @@ mod archive_transfer;
 mod error;
 mod header_chain;
 mod interval;
+mod mirror_transfer;
 mod plan;
 mod repair;
 mod run;
-mod segment_transfer;
 mod segment_verifier;
+mod transfer;
 
 #[cfg(feature = "archive")]
 pub(crate) use anchor::begin_at_anchor;

@@ -64,7 +64,7 @@ pub(crate) fn goal(follower: &Follower, head: u64) -> u64 {
 fn fills_for_archive(follower: &Follower) -> bool {
     let Some(gap) = follower.serving.reader.gap() else { return false };
     let push = follower.status.archive().and_then(|archive| archive.push);
-    push.is_some_and(|push| push.is_known && lacks(&push, &gap))
+    push.is_some_and(|push| push.has_looked() && lacks(&push, &gap))
 }
 
 /// True if the archive lacks the height below `gap` or the last one in it. Its heights have no gap, so it has all between

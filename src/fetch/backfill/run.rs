@@ -9,9 +9,10 @@ use tracing::warn;
 use super::archive_transfer;
 use super::error::BackfillError;
 use super::interval::BackfillInterval;
+use super::mirror_transfer;
+use super::mirror_transfer::forget_others;
 use super::plan::plan;
-use super::segment_transfer;
-use super::segment_transfer::{BackfillStep, forget_others};
+use super::transfer::BackfillStep;
 use crate::client::Backoff;
 use crate::config::settings::BackfillTarget;
 use crate::fetch::{Follower, HeightFetcher};
@@ -90,7 +91,7 @@ async fn segments(
 ) -> Result<BackfillStep, BackfillError> {
     forget_served(follower, forgotten_from).await?;
     let step = match peer {
-        Some(peer) => segment_transfer::fill(follower, source, peer).await?,
+        Some(peer) => mirror_transfer::fill(follower, source, peer).await?,
         None => BackfillStep::Ask { from: 0 },
     };
     #[cfg(feature = "archive")]

@@ -3,24 +3,22 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::{StreamExt, stream};
 use metrics::counter;
-use neve_chain::{Checks, Settlement};
 use neve_store::{PartialSegment, SealedPage};
 use tokio::sync::{Semaphore, mpsc};
 use tracing::{info, warn};
 
 use super::error::BackfillError;
-use super::interval::BackfillInterval;
-use super::plan::{goal, has_room_below};
-use super::segment_verifier::{SegmentError, VerifiedSegment, check};
+use super::segment_verifier::{SegmentError, VerifiedSegment};
+use super::transfer::{
+    BackfillStep, SegmentSource, TransferError, take_all, verify, wanted_heights,
+};
 use crate::client::Backoff;
-use crate::fetch::{Follower, HeightFetcher, RejectedPayload, unsettled};
+use crate::fetch::{Follower, HeightFetcher};
 use crate::mirror::{Channel, Form, Listed, Listing, MirrorSource, SourceError};
-use crate::upstream::Priority;
 
 /// Files that are taken before the list is read again.
 const FILES_MAX: usize = 1024;
@@ -40,45 +38,16 @@ const PIECES_AHEAD: usize = 16;
 const NO_SEGMENT: &str =
     "no segment, longer than it says, or over twice as long as those of this --segment-bytes";
 
-/// Next step below the first height.
-pub(crate) enum BackfillStep {
-    /// Something was published: look again.
-    Again,
-    /// Ask for heights one by one, not below this one.
-    Ask { from: u64 },
-    /// No step: the mirror source has nothing for this store.
-    Nothing,
-}
-
-impl BackfillStep {
-    /// Joins it with the step of another source of segments. Single heights are requested only above the heights
-    /// that either source may still have.
-    #[cfg(feature = "archive")]
-    pub(super) fn or(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Again, _) | (_, Self::Again) => Self::Again,
-            // The higher one: below it the other source may still have a whole segment.
-            (Self::Ask { from: a }, Self::Ask { from: b }) => Self::Ask { from: a.max(b) },
-            (ask @ Self::Ask { .. }, Self::Nothing) | (Self::Nothing, ask) => ask,
-        }
-    }
-}
-
 /// Takes segments of the peer that lie below the first height, newest first.
-pub(crate) async fn fill(
+pub(super) async fn fill(
     follower: &Follower,
     source: &HeightFetcher,
     peer: &Arc<MirrorSource>,
 ) -> Result<BackfillStep, BackfillError> {
-    let Some(range) = follower.serving.reader.range() else { return Ok(BackfillStep::Nothing) };
-    let (first, head) = (*range.start(), *range.end());
-    let goal = goal(follower, head);
-    if follower.status.verified().is_none_or(|verified| verified + 1 < first) {
-        return Ok(BackfillStep::Nothing); // until something above can prove it
-    }
-    if first <= goal {
-        return Ok(BackfillStep::Ask { from: first }); // of which nothing comes but what /health shows
-    }
+    let heights = match wanted_heights(follower) {
+        Ok(heights) => heights,
+        Err(step) => return Ok(step),
+    };
     let listing = match peer.list().await {
         Ok(listing) => listing,
         Err(why) => {
@@ -90,7 +59,7 @@ pub(crate) async fn fill(
     if listing.identity() != ours {
         return Ok(BackfillStep::Ask { from: 0 }); // its monitor has said so
     }
-    let (run, own) = (unbroken(&listing, peer, goal..first), follower.ingest.range_blocks());
+    let (run, own) = (unbroken(&listing, peer, heights.clone()), follower.ingest.range_blocks());
     let held = follower.serving.reader.usage().segments;
     let is_taken = |(place, file): &(usize, &(Form, Listed))| may_take(file, own, held + place);
     let wanted: Vec<_> =
@@ -100,7 +69,7 @@ pub(crate) async fn fill(
     forget_others(follower, move |base| bases.contains(&base)).await?;
     if wanted.is_empty() {
         let Some((form, Listed { records: found, .. })) = run.first().copied() else {
-            return Ok(below(&listing, first, follower.endpoints.len() == 1));
+            return Ok(below(&listing, heights.end, follower.endpoints.len() == 1));
         };
         peer.say(Channel::Files, Some(&not_taken(form, found, own)));
         // Down to the next file that is taken: an interval becomes a segment, and must not be as short as theirs.
@@ -109,7 +78,10 @@ pub(crate) async fn fill(
         return Ok(BackfillStep::Ask { from });
     }
     peer.say(Channel::Files, None);
-    take_all(follower, source, peer, &listing, wanted).await
+    let lowest = listing.first.unwrap_or_default();
+    let segments = MirrorSegments { follower, source, peer, lowest, downloads: Semaphore::new(1) };
+    let ahead = follower.config.prove_threads.min(8) + 1;
+    take_all(follower, source, &segments, wanted, ahead).await
 }
 
 /// Removes what has arrived of files whose first height `keeps` does not take.
@@ -162,140 +134,79 @@ fn below(listing: &Listing, first: u64, alone: bool) -> BackfillStep {
     }
 }
 
-async fn take_all(
-    follower: &Follower,
-    source: &HeightFetcher,
-    peer: &Arc<MirrorSource>,
-    listing: &Listing,
-    wanted: Vec<(Form, Listed)>,
-) -> Result<BackfillStep, BackfillError> {
-    let lowest = listing.first.unwrap_or_default();
-    let ahead = follower.config.prove_threads.min(8) + 1;
-    // One comes while those before it are proven.
-    let downloads = &Semaphore::new(1);
-    let taking = |(form, listed)| async move {
-        let transfer = SegmentTransfer { follower, source, peer, form, listed, lowest, downloads };
-        (listed, transfer.run().await)
-    };
-    let mut taken = std::pin::pin!(stream::iter(wanted).map(taking).buffered(ahead));
-    while let Some((listed, outcome)) = taken.next().await {
-        match outcome {
-            Ok(checked) => {
-                match publish(follower, source, listed.base..listed.end(), checked).await {
-                    Ok(()) => {
-                        follower.status.change_mirror(|mirror| mirror.taken += 1);
-                        counter!("neve_mirror_received_segments_total", "outcome" => "accepted")
-                            .increment(1);
-                    }
-                    // Its last heights, which headers above it settle.
-                    Err(BackfillError::Disproved(disproof)) => {
-                        refuse(follower, peer, listed, &SegmentError::disproved(&disproof));
-                        return Ok(BackfillStep::Ask { from: listed.base });
-                    }
-                    Err(stop) => return Err(stop),
-                }
-            }
-            Err(TransferError::Full) => return Ok(BackfillStep::Ask { from: listed.base }),
-            Err(TransferError::BackfillError(stop)) => return Err(stop),
-            Err(TransferError::MirrorSource(why)) => {
-                warn!(base = listed.base, upstream = peer.name, error = %why, "segment not downloaded");
-                return Ok(BackfillStep::Ask { from: listed.base });
-            }
-            Err(TransferError::SegmentError(wrong)) => {
-                counter!("neve_blocks_rejected_total", "reason" => wrong.reason).increment(1);
-                refuse(follower, peer, listed, &wrong);
-                return Ok(BackfillStep::Ask { from: listed.base });
-            }
-        }
-    }
-    Ok(BackfillStep::Again)
-}
-
-/// Rejects a segment: it is left alone for a while, and its wrong data is kept as evidence.
-fn refuse(follower: &Follower, peer: &MirrorSource, listed: Listed, wrong: &SegmentError) {
-    warn!(base = listed.base, upstream = peer.name, error = %wrong, "segment rejected");
-    counter!("neve_mirror_received_segments_total", "outcome" => "rejected").increment(1);
-    peer.refuse(listed.base);
-    keep_evidence(follower, &peer.name, listed.base, wrong);
-}
-
-/// Keeps the wrong data of the segment that begins at `base`.
-pub(super) fn keep_evidence(follower: &Follower, from: &str, base: u64, wrong: &SegmentError) {
-    if let Some(texts) = wrong.texts.clone() {
-        let (height, upstream) = (wrong.height.unwrap_or(base), from.to_owned());
-        let answer = RejectedPayload { height, upstream, texts };
-        follower.evidence.keep(answer, wrong.reason, &wrong.to_string());
-    }
-}
-
-/// Reason why a segment was not taken.
-enum TransferError {
-    /// The retention rule would delete the segment.
-    Full,
-    SegmentError(SegmentError),
-    MirrorSource(SourceError),
-    BackfillError(BackfillError),
-}
-
-impl<E: Into<BackfillError>> From<E> for TransferError {
-    fn from(error: E) -> Self {
-        Self::BackfillError(error.into())
-    }
-}
-
-/// A file on its way: a sealed segment, or a packed file.
-struct SegmentTransfer<'f> {
+/// Segments of a peer.
+struct MirrorSegments<'f> {
     follower: &'f Follower,
     source: &'f HeightFetcher,
     peer: &'f Arc<MirrorSource>,
-    form: Form,
-    listed: Listed,
     /// The lowest height that the peer has.
     lowest: u64,
-    /// A place among the downloads.
-    downloads: &'f Semaphore,
+    /// One comes while those before it are proven.
+    downloads: Semaphore,
 }
 
-impl SegmentTransfer<'_> {
-    async fn run(self) -> Result<VerifiedSegment, TransferError> {
-        if !has_room_below(self.follower) {
-            return Err(TransferError::Full);
-        }
+impl SegmentSource for MirrorSegments<'_> {
+    type Entry = (Form, Listed);
+    type Failure = SourceError;
+
+    fn name(&self) -> &str {
+        &self.peer.name
+    }
+
+    fn heights(&self, (_, listed): Self::Entry) -> Range<u64> {
+        listed.base..listed.end()
+    }
+
+    async fn take(&self, (form, listed): Self::Entry) -> Result<VerifiedSegment, MirrorError> {
+        let Self { follower, source, peer, .. } = *self;
         let downloading = self.downloads.acquire().await.ok();
-        let incoming = self.download().await?;
+        let transfer = MirrorTransfer { follower, peer, form, listed };
+        let incoming = transfer.download().await?;
         // Others may download while this one is checked, which takes a processor and no network.
         drop(downloading);
-        let page = self.sensible(&incoming)?;
-        let checks = self.checks();
-        // Before the turn: to fetch the heights below may take long, and needs no processor.
-        let window = self.window(checks).await;
-        let _turn = self.source.prover.turns.acquire().await.ok();
-        let checked = tokio::task::spawn_blocking(move || check(incoming, &page, checks, window));
-        checked.await??.map_err(TransferError::SegmentError)
+        let page = transfer.sensible(&incoming)?;
+        // What is below all that the peer has cannot be had, nor proven.
+        let before = listed.base.checked_sub(1).filter(|before| *before >= self.lowest);
+        verify(follower, source, incoming, page, before).await
     }
 
-    fn checks(&self) -> Checks {
-        BackfillInterval::new(self.follower, self.source, self.listed.base..=self.listed.base)
-            .checks
+    fn accepted(&self) {
+        self.follower.status.change_mirror(|mirror| mirror.taken += 1);
+        counter!("neve_mirror_received_segments_total", "outcome" => "accepted").increment(1);
     }
 
-    /// The heights below that the segment's headers settle. What is below all that the peer has
-    /// cannot be had, nor proven.
-    async fn window(&self, checks: Checks) -> Settlement {
-        let before = self.listed.base.checked_sub(1).filter(|before| *before >= self.lowest);
-        let reader = &self.follower.serving.reader;
-        unsettled::rebuild(reader, self.source, before, Priority::Backfill, checks).await.0
+    fn failed(&self, (_, listed): Self::Entry, why: &SourceError) {
+        let upstream = &self.peer.name;
+        warn!(base = listed.base, upstream, error = %why, "segment not downloaded");
     }
 
+    fn reject(&self, (_, listed): Self::Entry, wrong: &SegmentError) {
+        warn!(base = listed.base, upstream = self.peer.name, error = %wrong, "segment rejected");
+        counter!("neve_mirror_received_segments_total", "outcome" => "rejected").increment(1);
+        self.peer.refuse(listed.base);
+    }
+}
+
+type MirrorError = TransferError<SourceError>;
+
+/// A file on its way: a sealed segment, or a packed file.
+struct MirrorTransfer<'f> {
+    follower: &'f Follower,
+    peer: &'f Arc<MirrorSource>,
+    form: Form,
+    listed: Listed,
+}
+
+impl MirrorTransfer<'_> {
     /// Nothing is to be kept of it.
-    async fn forget(&self) -> Result<(), TransferError> {
+    async fn forget(&self) -> Result<(), MirrorError> {
         let mut incoming = self.incoming().await?;
         let forgotten = tokio::task::spawn_blocking(move || incoming.restart());
         Ok(forgotten.await??)
     }
 
     /// The file as far as it is here.
-    async fn incoming(&self) -> Result<PartialSegment, TransferError> {
+    async fn incoming(&self) -> Result<PartialSegment, MirrorError> {
         let history = self.follower.ingest.raw_history().await??;
         let (form, base) = (self.form, self.listed.base);
         let opened = tokio::task::spawn_blocking(move || match form {
@@ -303,24 +214,24 @@ impl SegmentTransfer<'_> {
             Form::Packed => history.receive_packed(base),
         });
         let no_codec = || SourceError::Malformed("packed files cannot be read here".into());
-        opened.await??.ok_or_else(|| TransferError::MirrorSource(no_codec()))
+        opened.await??.ok_or_else(|| TransferError::Source(no_codec()))
     }
 
     /// Checks its header page, as far as that is possible without the rest.
-    fn sensible(&self, incoming: &PartialSegment) -> Result<SealedPage, TransferError> {
+    fn sensible(&self, incoming: &PartialSegment) -> Result<SealedPage, MirrorError> {
         let page = incoming.page().filter(|page| {
             Some(page.identity) == self.follower.serving.identity()
                 && (page.base, page.records) == (self.listed.base, self.listed.records)
         });
         page.cloned().ok_or_else(|| {
-            TransferError::MirrorSource(SourceError::Malformed(
+            TransferError::Source(SourceError::Malformed(
                 "a segment that is not the one in its list".into(),
             ))
         })
     }
 
     /// Gets the file, from where it is, in several attempts if need be.
-    async fn download(&self) -> Result<PartialSegment, TransferError> {
+    async fn download(&self) -> Result<PartialSegment, MirrorError> {
         let mut backoff = Backoff::new(AGAIN_FIRST, AGAIN_MAX);
         let mut attempts = 0;
         loop {
@@ -328,24 +239,24 @@ impl SegmentTransfer<'_> {
                 Ok(Some(incoming)) => return Ok(incoming),
                 Ok(None) => SourceError::Unreachable("its file ended early".into()),
                 // A further attempt would bring the same.
-                Err(TransferError::MirrorSource(
+                Err(TransferError::Source(
                     why @ (SourceError::NoSuchPath(_) | SourceError::Malformed(_)),
                 )) => {
-                    return Err(TransferError::MirrorSource(why));
+                    return Err(TransferError::Source(why));
                 }
-                Err(TransferError::MirrorSource(why)) => why,
+                Err(TransferError::Source(why)) => why,
                 Err(failed) => return Err(failed),
             };
             attempts += 1;
             if attempts >= ATTEMPTS_MAX {
-                return Err(TransferError::MirrorSource(why));
+                return Err(TransferError::Source(why));
             }
             tokio::time::sleep(backoff.wait()).await;
         }
     }
 
     /// `None` if it is not whole yet.
-    async fn attempt(&self) -> Result<Option<PartialSegment>, TransferError> {
+    async fn attempt(&self) -> Result<Option<PartialSegment>, MirrorError> {
         let (form, base) = (self.form, self.listed.base);
         let mut incoming = self.incoming().await?;
         if incoming.is_whole() {
@@ -353,7 +264,7 @@ impl SegmentTransfer<'_> {
         }
         let (have, tag) = (incoming.have(), incoming.page().map(|page| page.tag.clone()));
         let asked = self.peer.file(form, base, have, tag.as_deref()).await;
-        let (from, mut pieces) = asked.map_err(TransferError::MirrorSource)?;
+        let (from, mut pieces) = asked.map_err(TransferError::Source)?;
         // The source has another file of this name by now, so the beginning here does not belong to it.
         if from != have {
             incoming = tokio::task::spawn_blocking(move || incoming.restart().map(|()| incoming))
@@ -378,12 +289,12 @@ impl SegmentTransfer<'_> {
         drop(out); // the writing thread ends once no sender is left
         let Some(incoming) = writing.await?? else {
             self.forget().await?;
-            return Err(TransferError::MirrorSource(SourceError::Malformed(NO_SEGMENT.into())));
+            return Err(TransferError::Source(SourceError::Malformed(NO_SEGMENT.into())));
         };
         // A whole file counts, however its transfer ended.
         match broken {
             _ if incoming.is_whole() => Ok(Some(incoming)),
-            Some(why) => Err(TransferError::MirrorSource(why)),
+            Some(why) => Err(TransferError::Source(why)),
             None => Ok(None),
         }
     }
@@ -400,22 +311,6 @@ fn write(
         }
     }
     Ok(Some(incoming))
-}
-
-/// Publishes a segment, once the stored headers above it have settled its last heights.
-pub(super) async fn publish(
-    follower: &Follower,
-    source: &HeightFetcher,
-    heights: Range<u64>,
-    checked: VerifiedSegment,
-) -> Result<(), BackfillError> {
-    let begun = Instant::now();
-    let VerifiedSegment { built, mut window } = checked;
-    let (first, last) = (heights.start, heights.end - 1);
-    BackfillInterval::new(follower, source, first..=last).settle_above(&mut window)?;
-    let heights = follower.ingest.prepend(built).await??;
-    info!(first, last, heights, elapsed = ?begun.elapsed(), "segment accepted");
-    Ok(())
 }
 
 #[cfg(test)]

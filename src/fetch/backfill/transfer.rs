@@ -1,0 +1,194 @@
+//! History in whole segments, newest first: what a mirror source and an archive have in common.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use futures_util::{StreamExt, stream};
+use metrics::counter;
+use neve_store::{PartialSegment, SealedPage};
+use tracing::info;
+
+use super::error::BackfillError;
+use super::interval::BackfillInterval;
+use super::plan::{goal, has_room_below};
+use super::segment_verifier::{SegmentError, VerifiedSegment, check};
+use crate::fetch::{Follower, HeightFetcher, RejectedPayload, unsettled};
+use crate::upstream::Priority;
+
+/// Next step below the first height.
+pub(crate) enum BackfillStep {
+    /// Something was published: look again.
+    Again,
+    /// Ask for heights one by one, not below this one.
+    Ask { from: u64 },
+    /// No step: the source has nothing for this store.
+    Nothing,
+}
+
+impl BackfillStep {
+    /// Joins it with the step of another source of segments. Single heights are requested only above the heights
+    /// that either source may still have.
+    #[cfg(feature = "archive")]
+    pub(super) fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Again, _) | (_, Self::Again) => Self::Again,
+            // The higher one: below it the other source may still have a whole segment.
+            (Self::Ask { from: a }, Self::Ask { from: b }) => Self::Ask { from: a.max(b) },
+            (ask @ Self::Ask { .. }, Self::Nothing) | (Self::Nothing, ask) => ask,
+        }
+    }
+}
+
+/// Where whole segments come from.
+pub(super) trait SegmentSource: Sync {
+    /// A segment that the source has.
+    type Entry: Copy + Send;
+    /// Reason why the source did not give it.
+    type Failure: Send;
+
+    /// Name for evidence.
+    fn name(&self) -> &str;
+    /// Heights of a segment.
+    fn heights(&self, entry: Self::Entry) -> Range<u64>;
+    /// Gets a segment and proves it.
+    fn take(
+        &self,
+        entry: Self::Entry,
+    ) -> impl Future<Output = Result<VerifiedSegment, TransferError<Self::Failure>>> + Send;
+    /// Notes that a segment is stored.
+    fn accepted(&self);
+    /// Notes that a segment did not come.
+    fn failed(&self, entry: Self::Entry, why: &Self::Failure);
+    /// Leaves a wrong segment alone for a while.
+    fn reject(&self, entry: Self::Entry, wrong: &SegmentError);
+}
+
+/// Reason why a segment was not taken.
+#[derive(Debug)]
+pub(super) enum TransferError<F> {
+    /// The retention rule would delete the segment.
+    Full,
+    /// Its bytes are wrong.
+    Segment(SegmentError),
+    /// The source did not give it.
+    Source(F),
+    /// Backfill itself cannot go on.
+    Backfill(BackfillError),
+}
+
+impl<F, E: Into<BackfillError>> From<E> for TransferError<F> {
+    fn from(error: E) -> Self {
+        Self::Backfill(error.into())
+    }
+}
+
+/// Heights that whole segments may bring, the lowest wanted one to the one below the first; without any, the next step.
+pub(super) fn wanted_heights(follower: &Follower) -> Result<Range<u64>, BackfillStep> {
+    let range = follower.serving.reader.range().ok_or(BackfillStep::Nothing)?;
+    let (first, goal) = (*range.start(), goal(follower, *range.end()));
+    if follower.status.verified().is_none_or(|verified| verified + 1 < first) {
+        return Err(BackfillStep::Nothing); // until something above can prove it
+    }
+    if first <= goal {
+        return Err(BackfillStep::Ask { from: first }); // of which nothing comes but what /health shows
+    }
+    Ok(goal..first)
+}
+
+/// Takes segments in order, as each must join the one above it; `ahead` are under way or being proven at once.
+pub(super) async fn take_all<S: SegmentSource>(
+    follower: &Follower,
+    source: &HeightFetcher,
+    segments: &S,
+    wanted: Vec<S::Entry>,
+    ahead: usize,
+) -> Result<BackfillStep, BackfillError> {
+    let taking = |entry| async move { (entry, take(follower, segments, entry).await) };
+    let mut taken = std::pin::pin!(stream::iter(wanted).map(taking).buffered(ahead));
+    while let Some((entry, outcome)) = taken.next().await {
+        let heights = segments.heights(entry);
+        // Segments below cannot join before these heights are here.
+        let ask = BackfillStep::Ask { from: heights.start };
+        let wrong = match outcome {
+            Ok(checked) => match publish(follower, source, heights.clone(), checked).await {
+                Ok(()) => {
+                    segments.accepted();
+                    continue;
+                }
+                // Its last heights, which headers above it settle.
+                Err(BackfillError::Disproved(disproof)) => SegmentError::disproved(&disproof),
+                Err(stop) => return Err(stop),
+            },
+            Err(TransferError::Full) => return Ok(ask),
+            Err(TransferError::Backfill(stop)) => return Err(stop),
+            Err(TransferError::Source(why)) => {
+                segments.failed(entry, &why);
+                return Ok(ask);
+            }
+            Err(TransferError::Segment(wrong)) => {
+                counter!("neve_blocks_rejected_total", "reason" => wrong.reason).increment(1);
+                wrong
+            }
+        };
+        segments.reject(entry, &wrong);
+        keep_evidence(follower, segments.name(), heights.start, &wrong);
+        return Ok(ask);
+    }
+    Ok(BackfillStep::Again)
+}
+
+async fn take<S: SegmentSource>(
+    follower: &Follower,
+    segments: &S,
+    entry: S::Entry,
+) -> Result<VerifiedSegment, TransferError<S::Failure>> {
+    // Before the download: what retention would evict at once need not come.
+    if !has_room_below(follower) {
+        return Err(TransferError::Full);
+    }
+    segments.take(entry).await
+}
+
+/// Proves a segment that is here whole. Its headers settle the heights from `before` down, if they can be had.
+pub(super) async fn verify<F>(
+    follower: &Follower,
+    source: &HeightFetcher,
+    incoming: PartialSegment,
+    page: SealedPage,
+    before: Option<u64>,
+) -> Result<VerifiedSegment, TransferError<F>> {
+    let checks = BackfillInterval::new(follower, source, page.base..=page.base).checks;
+    let reader = &follower.serving.reader;
+    // Before the turn: to fetch the heights below may take long, and needs no processor.
+    let rebuilt = unsettled::rebuild(reader, source, before, Priority::Backfill, checks).await;
+    let window = rebuilt.0;
+    // Segments and single heights share the threads of the prover.
+    let _turn = source.prover.turns.acquire().await.ok();
+    let checked = tokio::task::spawn_blocking(move || check(incoming, &page, checks, window));
+    checked.await??.map_err(TransferError::Segment)
+}
+
+/// Publishes a segment, once the stored headers above it have settled its last heights.
+async fn publish(
+    follower: &Follower,
+    source: &HeightFetcher,
+    heights: Range<u64>,
+    checked: VerifiedSegment,
+) -> Result<(), BackfillError> {
+    let begun = Instant::now();
+    let VerifiedSegment { built, mut window } = checked;
+    let (first, last) = (heights.start, heights.end - 1);
+    BackfillInterval::new(follower, source, first..=last).settle_above(&mut window)?;
+    let heights = follower.ingest.prepend(built).await??;
+    info!(first, last, heights, elapsed = ?begun.elapsed(), "segment accepted");
+    Ok(())
+}
+
+/// Keeps the wrong data of the segment that begins at `base`.
+fn keep_evidence(follower: &Follower, from: &str, base: u64, wrong: &SegmentError) {
+    if let Some(texts) = wrong.texts.clone() {
+        let (height, upstream) = (wrong.height.unwrap_or(base), from.to_owned());
+        let answer = RejectedPayload { height, upstream, texts };
+        follower.evidence.keep(answer, wrong.reason, &wrong.to_string());
+    }
+}
