@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use neve_devnet::{Config, DevnetThread, Fault, Helicon, Older, Part, RetryAfter, Rule};
+use tempfile::TempDir;
 
 use super::backfill::evidence;
 use crate::support::neve::{Neve, fresh_dir, run};
@@ -20,7 +21,7 @@ fn two() -> [DevnetThread; 2] {
     [devnet_of(config()), devnet_of(config())]
 }
 
-fn start(devnets: &[DevnetThread], arguments: &[&str]) -> (tempfile::TempDir, Neve) {
+fn start(devnets: &[DevnetThread], arguments: &[&str]) -> (TempDir, Neve) {
     let (dir, urls) = (fresh_dir(), devnets.iter().map(|one| one.base_url()).collect::<Vec<_>>());
     let upstreams = urls.iter().flat_map(|url| ["--upstream", url]).collect::<Vec<_>>();
     let neve = Neve::start(dir.path(), &[&upstreams[..], &["--start", "0"], arguments].concat());
@@ -63,14 +64,15 @@ fn serves_the_truth(neve: &Neve, devnet: &DevnetThread) {
     }
 }
 
-/// With this fault of the first all the same everything comes, and the reason is counted.
+/// With this fault of the first all the same everything comes, and the reason is counted. The directory of the store goes
+/// with its value.
 fn is_lived_through(
     rule: impl Into<Rule>,
     reason: &str,
     arguments: &[&str],
-) -> (Neve, [DevnetThread; 2]) {
+) -> (TempDir, Neve, [DevnetThread; 2]) {
     let devnets = two();
-    let (_dir, neve) = start(&devnets, arguments);
+    let (dir, neve) = start(&devnets, arguments);
     neve.wait_for_head(HEAD);
     neve.wait("both", |health| {
         let all = health["upstreams"].as_array()?;
@@ -84,7 +86,7 @@ fn is_lived_through(
     advance(&devnets, 1);
     neve.wait_for_head(HEAD + 101);
     assert_eq!(neve.count("neve_blocks_withdrawn_total"), 0);
-    (neve, devnets)
+    (dir, neve, devnets)
 }
 
 const BLOCK: &str = "eth_getBlockByNumber";
@@ -105,7 +107,7 @@ fn upstream_that_stalls_is_lived_through() {
 #[test]
 fn upstream_that_throttles_is_paused_as_long_as_it_says() {
     let rule = Fault::Status(429, RetryAfter::Seconds(3600));
-    let (neve, devnets) = is_lived_through(rule, "throttled", &[]);
+    let (_dir, neve, devnets) = is_lived_through(rule, "throttled", &[]);
     neve.wait("the rest", |_| (state(&neve, &devnets[0]) == "paused").then_some(()));
     let requests = devnets[0].counters().http_requests();
     advance(&devnets, 20);
