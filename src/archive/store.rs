@@ -27,6 +27,7 @@ use super::file_lock::{holding, locked};
 use super::objects::Objects;
 use super::requests::{PATIENCE, RequestError, counted, within};
 use crate::client::{client_config, raw_client};
+use crate::config::{ArchiveUrl, ParseError};
 
 /// Variable of AWS with the file of an authority of one's own, PEM.
 const AUTHORITY: &str = "AWS_CA_BUNDLE";
@@ -90,15 +91,12 @@ impl ArchiveStore {
 
     fn open_with(place: &ArchiveAddress, retry: RetryConfig) -> Result<Self, Failed> {
         let wrong = |why: String| Failed::Url { url: place.url.clone(), why };
-        if let Some(dir) = place.url.strip_prefix("file://") {
-            return Self::in_directory(&PathBuf::from(dir)).map_err(wrong);
-        }
-        let rest = place.url.strip_prefix("s3://");
-        let rest = rest.ok_or_else(|| wrong("write s3://BUCKET/PREFIX or file:///DIR".into()))?;
-        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-        if bucket.is_empty() {
-            return Err(wrong("it names no bucket".into()));
-        }
+        let url: ArchiveUrl =
+            place.url.parse().map_err(|error: ParseError| wrong(error.to_string()))?;
+        let (bucket, prefix) = match url {
+            ArchiveUrl::Directory(dir) => return Self::in_directory(&dir).map_err(wrong),
+            ArchiveUrl::Bucket { bucket, prefix } => (bucket, prefix),
+        };
         let own = env::var_os(AUTHORITY).filter(|path| !path.is_empty()).map(PathBuf::from);
         let own = own.as_deref().map(|path| (AUTHORITY, path));
         let http = Connector(raw_client(client_config(own).map_err(wrong)?));
@@ -117,7 +115,7 @@ impl ArchiveStore {
     }
 
     fn in_directory(dir: &std::path::Path) -> Result<Self, String> {
-        if !dir.is_absolute() || !dir.is_dir() {
+        if !dir.is_dir() {
             return Err("not a directory; make it first, and write file:///DIR".to_owned());
         }
         let objects = LocalFileSystem::new_with_prefix(dir).map_err(|error| error.to_string())?;

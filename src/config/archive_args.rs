@@ -1,6 +1,7 @@
 //! Arguments of `neve archive`.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use alloy_primitives::B256;
@@ -9,7 +10,7 @@ use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 use humantime::parse_duration;
 
 use super::network::Network;
-use super::units::{Anchor, ArchiveTrust};
+use super::units::{Anchor, ArchiveEndpoint, ArchiveTrust, ArchiveUrl};
 
 /// Age of the oldest objects that gc may be told to keep.
 const AGE_MAX: Duration = Duration::from_hours(24 * 36_500);
@@ -182,16 +183,27 @@ pub struct ArchiveWriter {
 #[derive(Debug, Clone, Args)]
 pub struct ArchivePlace {
     /// Archive: `s3://BUCKET/PREFIX`, or `file:///DIR` for writers on one machine.
-    #[arg(value_name = "URL")]
+    #[arg(value_name = "URL", value_parser = allowed::<ArchiveUrl>)]
     pub url: String,
 
     /// Address of the S3 API, if it is not the one of AWS.
-    #[arg(long, env = "NEVE_ARCHIVE_ENDPOINT", hide_env = true, value_name = "URL")]
+    #[arg(
+        long,
+        env = "NEVE_ARCHIVE_ENDPOINT",
+        hide_env = true,
+        value_name = "URL",
+        value_parser = allowed::<ArchiveEndpoint>
+    )]
     pub archive_endpoint: Option<String>,
 
     /// Print JSON lines.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Text of a value.
+fn allowed<T: FromStr>(text: &str) -> Result<String, T::Err> {
+    text.parse::<T>().map(|_| text.to_owned())
 }
 
 /// Heights of a segment.

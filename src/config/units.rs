@@ -1,5 +1,7 @@
 //! Values that people type: bytes, times, a first height.
 
+mod archive_url;
+
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -8,6 +10,8 @@ use std::time::Duration;
 
 use alloy_primitives::B256;
 use ipnet::IpNet;
+
+pub(crate) use self::archive_url::{ArchiveEndpoint, ArchiveUrl};
 
 /// Reason why a text is no value: the forms that are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

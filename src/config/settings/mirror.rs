@@ -7,7 +7,7 @@ use neve_store::Retention;
 use super::store::retention;
 use crate::config::error::ConfigError;
 use crate::config::setting::{Group, SWITCH, Setting, bytes, count, text};
-use crate::config::units::{Anchor, ArchiveTrust, ByteCount};
+use crate::config::units::{Anchor, ArchiveEndpoint, ArchiveTrust, ArchiveUrl, ByteCount};
 use crate::config::values::Values;
 
 /// Settings of mirrors.
@@ -42,13 +42,13 @@ pub(super) const ARCHIVE: Group = Group {
     settings: &[
         Setting::new(
             "archive",
-            text::<String>("URL"),
+            text::<ArchiveUrl>("URL"),
             "An archive that history comes from, in whole segments: s3://BUCKET/PREFIX or file:///DIR. \
              neve proves all of it.",
         ),
         Setting::new(
             "archive-endpoint",
-            text::<String>("URL"),
+            text::<ArchiveEndpoint>("URL"),
             "Address of the S3 API, if it is not the one of AWS.",
         ),
         Setting::new(

@@ -72,6 +72,15 @@ fn checked_file_names_each_mistake_with_its_line() {
     let (_, err, code) = said(&[], &["config", "check", &cross]);
     let named = format!("--filters-address-max 2 ({cross}:2): allowed: 0 to 1, which is");
     assert!(err.starts_with(&named) && code == Some(1), "{err}");
+    for (key, value, why) in [
+        ("archive", "ftp://x", "no URL of an archive; write s3://BUCKET/PREFIX or file:///DIR"),
+        ("archive-endpoint", "nourl", "no address of an S3 API; write http://HOST:PORT"),
+    ] {
+        let archive = file(dir.path(), &format!("{key} = {value:?}\n"));
+        let (_, err, code) = said(&[], &["config", "check", &archive]);
+        let named = format!("{archive}:1: {key} = {value}: {why}");
+        assert!(err.starts_with(&named) && code == Some(1), "{err}");
+    }
     assert_eq!(run(&["config", "check"]).status.code(), Some(64));
 }
 
