@@ -116,11 +116,12 @@ impl ListenAddress {
         matches!(self, Self::Tcp { port: 0, .. })
     }
 
-    /// Returns true if only this machine reaches the address.
-    pub fn is_loopback(&self) -> bool {
-        let Self::Tcp { host, .. } = self else { return true };
-        let local = host.eq_ignore_ascii_case("localhost");
-        local || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    /// Returns the name or address of the host; `None` for a socket in the file system.
+    pub fn host(&self) -> Option<&str> {
+        match self {
+            Self::Tcp { host, .. } => Some(host),
+            Self::Unix(_) => None,
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use super::offload::Offload;
 use crate::config::settings::{ClientLimits, HttpConfig, Limits, MissPolicy};
 use crate::http::access::Access;
+use crate::http::admit::Hosts;
 use crate::http::answer::Lender;
 use crate::http::keys::LiveKeys;
 use crate::http::mirror::MirrorEndpoint;
@@ -30,6 +31,8 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) offload: Arc<Offload>,
     pub(crate) http: HttpConfig,
+    /// Hosts that requests may name.
+    pub(crate) hosts: Hosts,
     pub(crate) connections: Arc<AtomicUsize>,
     /// Limits and relay that a reload replaced.
     pub(crate) reloaded: watch::Receiver<Reloaded>,

@@ -68,6 +68,17 @@ impl Listener {
         }
     }
 
+    /// Returns true if only this machine reaches it. The address decides: any name may lead to this machine.
+    pub(crate) fn is_loopback(&self) -> bool {
+        match self {
+            Self::Tcp(listener) => {
+                let address = listener.local_addr();
+                address.is_ok_and(|address| address.ip().to_canonical().is_loopback())
+            }
+            Self::Unix(..) => true,
+        }
+    }
+
     /// Accepts a connection if there is one, or has the task woken when there is.
     fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
         match self {

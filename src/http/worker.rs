@@ -16,8 +16,7 @@ use super::listener::{Role, Shared};
 use super::open_connection::{
     Answered, Arrived, ConnectionGuard, Handoff, OpenConnection, ToFast, ToFull, Waited,
 };
-use crate::config::settings::{AdminListen, HttpConfig};
-use crate::http::admit::{Hosts, Policy};
+use crate::http::admit::Policy;
 use crate::http::answer::Responder;
 use crate::http::clients::Proxies;
 use crate::http::fast::{EventLoop, FastService};
@@ -180,23 +179,9 @@ fn policy(shared: &Shared, role: Role) -> Policy {
         rpc_here: role != Role::Admin,
         // Only the full path checks keys, writes access lines and serves an operator's pages.
         fast_here: role != Role::Admin && shared.keys.is_none() && shared.access.is_none(),
-        hosts: hosts(config, role),
+        hosts: shared.hosts.clone(),
         proxies: Proxies::of(config),
         rpc_paths: Arc::clone(&config.rpc_paths),
-    }
-}
-
-/// Hosts that requests may name. A page in a browser must not read a page that a loopback address has for this
-/// machine only, by a name of the page's own that points to this address.
-fn hosts(config: &HttpConfig, role: Role) -> Hosts {
-    let hosts = Hosts::new(&config.allowed_hosts);
-    match &config.admin_listen {
-        AdminListen::Given(address) | AdminListen::Default(address)
-            if role == Role::Admin && address.is_loopback() =>
-        {
-            hosts.or_local()
-        }
-        _ => hosts,
     }
 }
 

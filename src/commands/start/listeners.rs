@@ -18,6 +18,7 @@ use super::upstreams::Upstreams;
 use crate::config::ListenAddress;
 use crate::config::settings::{AdminListen, ClientLimits, Config, HttpConfig, Limits};
 use crate::http::access::Access;
+use crate::http::admit::Hosts;
 use crate::http::answer::Lender;
 use crate::http::clients::Seats;
 use crate::http::keys::LiveKeys;
@@ -85,6 +86,7 @@ impl Listeners {
             limits,
             offload: Offload::new(http.threads, limits.queue),
             http: http.clone(),
+            hosts: Hosts::new(&http.allowed_hosts),
             connections,
             reloaded,
             drain: draining,
@@ -147,6 +149,11 @@ impl Listeners {
         if role == Role::Admin {
             // An operator is answered also when clients use up their memory.
             shared.memory = MemoryBudget::new(ADMIN_BYTES, ADMIN_BYTES);
+            // A page in a browser must not read a page that is for this machine only, by a name of the
+            // page's own that points here.
+            if listeners.iter().all(Listener::is_loopback) {
+                shared.hosts = shared.hosts.or_local(self.own_admin_name());
+            }
         }
         let workers = Workers::start(&shared, role, thread_counters)?;
         self.handoffs.extend(workers.handoffs());
@@ -161,6 +168,14 @@ impl Listeners {
             workers
         }));
         Ok(addresses)
+    }
+
+    /// Name or address that the settings give the admin listener.
+    fn own_admin_name(&self) -> Option<&str> {
+        match &self.shared.http.admin_listen {
+            AdminListen::Given(address) | AdminListen::Default(address) => address.host(),
+            AdminListen::Off => None,
+        }
     }
 
     /// The ways to all serving threads.

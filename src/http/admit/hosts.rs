@@ -36,14 +36,14 @@ impl Hosts {
         Self::Named(names.iter().map(|name| name.to_lowercase()).collect())
     }
 
-    /// Returns these names and `localhost`. If any name is allowed here, only addresses and
-    /// `localhost` are there.
-    pub(crate) fn or_local(&self) -> Self {
+    /// Returns these names, `localhost` and the name of a listener's own host. If any name is allowed here,
+    /// only addresses and those two are there.
+    pub(crate) fn or_local(&self, own: Option<&str>) -> Self {
         let mut names = match self {
             Self::Any => Vec::new(),
             Self::Named(names) => names.clone(),
         };
-        names.push("localhost".to_owned());
+        names.extend(["localhost"].into_iter().chain(own).map(str::to_owned));
         Self::Named(names)
     }
 
@@ -108,9 +108,10 @@ mod tests {
         assert_eq!(check("a b"), Err(BadHost::Malformed));
         let any = Hosts::new(&["*".to_owned()]);
         assert_eq!(any.check(Some(b"x.y")), Ok(()));
-        assert_eq!(any.or_local().check(Some(b"x.y")), Err(BadHost::NotAllowed));
-        assert_eq!(any.or_local().check(Some(b"localhost:8549")), Ok(()));
-        assert_eq!(hosts.or_local().check(Some(b"rpc.example")), Ok(()));
+        assert_eq!(any.or_local(None).check(Some(b"x.y")), Err(BadHost::NotAllowed));
+        assert_eq!(any.or_local(Some("X.y")).check(Some(b"x.y:1")), Ok(()));
+        assert_eq!(any.or_local(None).check(Some(b"localhost:8549")), Ok(()));
+        assert_eq!(hosts.or_local(None).check(Some(b"rpc.example")), Ok(()));
         assert_eq!(hosts.check(None), Ok(()));
     }
 }

@@ -99,6 +99,21 @@ fn admin_listener_on_loopback_refuses_names_that_point_to_it() {
     );
 }
 
+/// A number without dots is a name to neve, and 127.0.0.1 to the resolver.
+#[test]
+fn admin_listener_on_loopback_by_a_name_is_reached_by_that_name_only() {
+    let name = "2130706433";
+    let (_node, _dir, neve) = start(&["--admin-listen", &format!("{name}:0")]);
+    assert!(neve.admin.ip().is_loopback(), "{}", neve.admin);
+    let ask = |host: &str| {
+        let request = format!("GET /health HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        neve.admin().raw(request.as_bytes()).unwrap().status
+    };
+    assert_eq!(ask("evil.example"), 403);
+    assert_eq!(ask(&format!("{name}:8549")), 200);
+    assert_eq!(ask("localhost"), 200);
+}
+
 #[test]
 fn admin_listener_can_be_turned_off() {
     let (_node, _dir, neve) = start(&["--admin-listen", "none"]);

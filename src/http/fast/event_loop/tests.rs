@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::body::ResponseBody;
 use crate::config::settings::{ClientLimits, Config};
+use crate::http::admit::Hosts;
 use crate::http::listener::{Reloaded, Role, Shared};
 use crate::http::open_connection::Arrived;
 use crate::http::response::writer::tests::{LONG, cold_body};
@@ -110,6 +111,7 @@ fn shared(
         limits: config.limits,
         offload: Offload::new(1, config.limits.queue),
         http: config.http.clone(),
+        hosts: Hosts::new(&config.http.allowed_hosts),
         connections,
         reloaded,
         drain,
