@@ -22,7 +22,7 @@ use super::start::{
 use crate::archive::read::ReadThread;
 use crate::config;
 use crate::config::SettingsSource;
-use crate::config::settings::{AccessTarget, Config, GROUPS, UpstreamConfig};
+use crate::config::settings::{AccessTarget, Config, GROUPS, UpstreamConfig, warn_without_effect};
 use crate::ingest::{memory_lock, rules_of_stamp, scrubber};
 use crate::observe::{self, Admin, head_age, process, progress};
 use crate::rpc::methods::Below;
@@ -39,6 +39,7 @@ pub fn run(config: Config, source: SettingsSource) -> ExitCode {
     // Lines of the log wait in a queue: they are written at any end of this function.
     let _flush = observe::log::FlushAtEnd(FLUSH_WITHIN);
     config::warn_of_unknown(&config::command(GROUPS));
+    warn_without_effect(&config.values);
     process::raise_descriptors(); // the limit on connections depends on it
     let reload = Reload::new(source, &config, levels);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

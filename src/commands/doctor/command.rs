@@ -9,7 +9,7 @@ use rustix::fs::{Access, access};
 use super::report::{Finding, exit_code, text};
 use super::{front, machine, node, plan, storage};
 use crate::commands::config::written;
-use crate::config::settings::{AccessTarget, Config, GROUPS};
+use crate::config::settings::{AccessTarget, Config, GROUPS, without_effect};
 use crate::config::{self, ConfigError, SettingsSource, unknown_variables};
 use crate::http::keys::KeyRing;
 use crate::observe::process;
@@ -45,6 +45,7 @@ fn look(config: &Config, source: &SettingsSource, front: Option<&str>) -> Vec<Fi
     // neve raises its own limit in the same way.
     process::raise_descriptors();
     let mut findings = vec![settings(source)];
+    findings.extend(without_effect(&config.values).into_iter().map(idle));
     findings.extend(node::check(config));
     #[cfg(feature = "archive")]
     findings.extend(super::archive::check(config));
@@ -88,6 +89,11 @@ fn appendable(path: &Path) -> io::Result<()> {
         }
         Err(error) => Err(error),
     }
+}
+
+/// A setting that has no effect without another one.
+fn idle(named: String) -> Finding {
+    Finding::warning("settings", named, "add that one, or remove this one")
 }
 
 fn settings(source: &SettingsSource) -> Finding {

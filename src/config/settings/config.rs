@@ -1,10 +1,15 @@
 //! All settings: the table, and the settings as meant. Checking a value does nothing else: no file is
 //! opened and nothing is connected.
 
+mod without_effect;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use neve_store::{Options, Retention};
+
+pub(crate) use self::without_effect::warn_without_effect;
+pub use self::without_effect::without_effect;
 
 use super::health::{HEALTH, ReadyConfig};
 use super::ingest::{BackfillTarget, INGEST, backfill, start};

@@ -13,7 +13,8 @@ mod store;
 mod upstream;
 mod websocket;
 
-pub use config::{Config, GROUPS};
+pub(crate) use config::warn_without_effect;
+pub use config::{Config, GROUPS, without_effect};
 pub(crate) use health::LiveReady;
 pub use health::{ReadyConfig, StaleHeads};
 pub use ingest::{BackfillTarget, Senders, admitted_keys};

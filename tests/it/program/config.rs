@@ -84,6 +84,28 @@ fn checked_file_names_each_mistake_with_its_line() {
     assert_eq!(run(&["config", "check"]).status.code(), Some(64));
 }
 
+/// No error: the file may serve several machines, and one of them may have the flag.
+#[test]
+fn setting_without_effect_is_named_by_check_doctor_and_log() {
+    let dir = fresh_dir();
+    let idle = file(dir.path(), "\nrelay-broadcast = true\n");
+    let named = format!("--relay-broadcast true ({idle}:2): no effect without --on-miss relay");
+    let (out, _, code) = said(&[], &["config", "check", &idle]);
+    let expected = format!("{named}\n{idle}: all keys and values are allowed\n");
+    assert_eq!((out, code), (expected, Some(0)));
+    let node = Recorded::start(MAIN);
+    let url = node.url();
+    let flags = ["--config", &idle, "--upstream", &url, "--start", "300"];
+    let free = ["--listen", "127.0.0.1:0", "--data-dir", &dir.path().display().to_string()];
+    let (out, ..) = said(&[], &[&["doctor"][..], &flags, &free].concat());
+    assert!(out.contains(&format!("warning  settings      {named}; ")), "{out}");
+    let neve = Neve::start(dir.path(), &flags);
+    let log = neve.log();
+    assert!(log.contains("settings without effect") && log.contains(&named), "{log}");
+    let (out, ..) = said(&[], &[&["doctor", "--on-miss", "relay"][..], &flags, &free].concat());
+    assert!(!out.contains("no effect"), "{out}");
+}
+
 #[test]
 fn wrong_file_ends_serve_with_64() {
     let dir = fresh_dir();
