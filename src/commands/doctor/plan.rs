@@ -8,7 +8,7 @@ use neve_record::packed::{PACKING_BYTES_MAX, TABLES_BYTES_MAX};
 
 use super::report::Finding;
 use crate::config::settings::{Config, UpstreamConfig};
-use crate::config::{Endpoint, Human};
+use crate::config::{ArchiveTrust, Endpoint, Human};
 
 /// Blocks of mainnet a day, January 2026.
 const BLOCKS_A_DAY: f64 = 75_000.0;
@@ -30,9 +30,11 @@ const RESPONSE_BYTES: f64 = 14_931.0;
 const CATCH_UP_RATE: f64 = 1_375.0;
 /// Blocks a second that a mirror next to its source takes as segments: 178,000 of them in 66 s.
 const MIRROR_RATE: f64 = 2_690.0;
-/// Memory of a replica that answers below its tail, besides its filters: 64 MiB of reads in flight, 16 of pages
-/// that wait for the disk, 32 of tables, 32 of page lists, 96 of segments that are proven, and the manifest of 1,500 spans.
-const REPLICA_BYTES: u64 = (240 << 20) + 10_000_000;
+/// Memory of a replica that answers below its tail, besides filters and proofs: 64 MiB of reads in flight, 16 of pages
+/// that wait for the disk, 32 of tables, 32 of page lists, and the manifest of 1,500 spans.
+const REPLICA_BYTES: u64 = (144 << 20) + 10_000_000;
+/// Memory of a proof, for each byte of the segment.
+const PROOF_FACTOR: u64 = 4;
 /// HTTP requests for a height of a node.
 const REQUESTS: f64 = 1.0;
 /// HTTP requests for a height of an upstream without `eth_getBlockReceipts`, where a batch brings the receipts: 20 a second
@@ -141,7 +143,11 @@ fn memory_parts(config: &Config) -> Vec<(u64, &'static str)> {
     let packs = config.unpacked_bytes;
     let packed = packs.map(|_| TABLES_BYTES_MAX as u64 + UNPACKED_HEIGHTS_BYTES);
     let packing = packs.map(|_| PACKING_BYTES_MAX as u64);
-    let filters = config.archive.as_ref().map(|archive| archive.filter_bytes_max);
+    let archive = config.archive.as_ref();
+    let filters = archive.map(|archive| archive.filter_bytes_max);
+    // Other trust proves nothing for clients.
+    let proving = archive.filter(|archive| archive.trust == ArchiveTrust::Prove);
+    let proofs = proving.map(|archive| PROOF_FACTOR * archive.proof_bytes_max);
     let parts = [
         (Some(OWN_BYTES), "neve"),
         (Some(config.limits.client_bytes_total_max as u64), "clients"),
@@ -150,7 +156,8 @@ fn memory_parts(config: &Config) -> Vec<(u64, &'static str)> {
         (packing, "packing"),
         (Some(config.fetch.ingest_bytes_max as u64), "ingest"),
         (filters, "filters of the archive"),
-        (filters.map(|_| REPLICA_BYTES), "reads of the archive"),
+        (archive.map(|_| REPLICA_BYTES), "reads of the archive"),
+        (proofs, "proofs of the archive"),
     ];
     parts.into_iter().filter_map(|(bytes, what)| Some((bytes?, what))).collect()
 }
@@ -312,9 +319,16 @@ mod tests {
     #[test]
     fn memory_has_the_parts_of_an_archive() {
         let text = texts(&[&NODE[..], &["--archive", "file:///archive"]].concat());
-        let parts =
-            "32.0 MiB ingest, 4.00 GiB filters of the archive, 249.5 MiB reads of the archive";
+        let parts = "32.0 MiB ingest, 4.00 GiB filters of the archive, 153.5 MiB reads of the archive, 96.0 MiB proofs of the archive\n";
         assert!(text.contains(parts), "{text}");
+        let larger = texts(
+            &[&NODE[..], &["--archive", "file:///archive", "--archive-proof-bytes-max", "256MiB"]]
+                .concat(),
+        );
+        assert!(larger.contains(", 1.00 GiB proofs of the archive\n"), "{larger}");
+        let trust = format!("--archive-trust=ed25519:{}", "ab".repeat(32));
+        let trusting = texts(&[&NODE[..], &["--archive", "file:///archive", &trust]].concat());
+        assert!(!trusting.contains("proofs"), "{trusting}");
         let size = include_str!("../../../docs/operating/size.md");
         assert!(
             size.contains("Its other bounds add 240 MiB"),
