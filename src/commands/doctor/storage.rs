@@ -15,6 +15,9 @@ use super::report::Finding;
 use crate::config::Human;
 use crate::config::settings::{Config, UpstreamConfig};
 
+/// Directory of pages of an archive, in that of the store.
+const PAGES: &str = "archive";
+
 pub(super) fn check(config: &Config) -> Vec<Finding> {
     let dir = match &config.data_dir {
         Some(dir) => existing(dir),
@@ -110,7 +113,9 @@ fn space(config: &Config, dir: &Path) -> Finding {
         bound.map_or("no bound in bytes".to_owned(), |bound| Human(bound).to_string()),
         Human(free)
     );
-    judged(config, text, free, used)
+    let pages = config.archive.as_ref().and(config.data_dir.as_deref());
+    let pages = pages.map_or(0, |dir| self::used(&dir.join(PAGES)));
+    judged(config, text, free, used.saturating_add(pages))
 }
 
 fn judged(config: &Config, text: String, free: u64, used: u64) -> Finding {
@@ -119,17 +124,33 @@ fn judged(config: &Config, text: String, free: u64, used: u64) -> Finding {
         let text = format!("{text}; less than --disk-reserve-bytes, {}", Human(reserve));
         return Finding::problem("data-dir", text, "free some space or lower --retain-bytes");
     }
-    // neve uses at most a segment more than the bound.
-    let wanted = config.retention.bytes.map(|bound| bound + config.store.segment_bytes);
-    let short = wanted.unwrap_or(0).saturating_sub(used.saturating_add(free - reserve));
+    let bounds = bounds(config);
+    let wanted = bounds.iter().fold(0_u64, |sum, (bytes, _)| sum.saturating_add(*bytes));
+    let short = wanted.saturating_sub(used.saturating_add(free - reserve));
     if short > 0 {
-        let text = format!("{text}; {} short of --retain-bytes", Human(short));
-        return Finding::warning("data-dir", text, "free some space or lower --retain-bytes");
+        let names: Vec<_> = bounds.iter().map(|(_, name)| *name).collect();
+        let text = format!("{text}; {} short of {}", Human(short), names.join(" + "));
+        let advice = format!("free some space or lower {}", names.join(" or "));
+        return Finding::warning("data-dir", text, advice);
     }
     Finding::ok("data-dir", text)
 }
 
-/// Bytes that the files of the store take.
+/// Bytes that neve may take on disk, and the setting that bounds them.
+fn bounds(config: &Config) -> Vec<(u64, &'static str)> {
+    let archive = config.archive.as_ref();
+    let push = archive.and_then(|archive| archive.push.as_ref());
+    // neve uses at most a segment more than the bound.
+    let retained = config.retention.bytes.map(|bound| bound + config.store.segment_bytes);
+    let bounds = [
+        (retained, "--retain-bytes"),
+        (push.map(|push| push.unpushed_bytes_max), "--retain-unpushed-bytes"),
+        (archive.map(|archive| archive.cache_bytes), "--archive-cache-bytes"),
+    ];
+    bounds.into_iter().filter_map(|(bytes, name)| Some((bytes?, name))).collect()
+}
+
+/// Bytes that the files of a directory take.
 fn used(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let files = entries.filter_map(|entry| entry.metadata().ok()).filter(fs::Metadata::is_file);
@@ -176,6 +197,32 @@ mod tests {
         assert_eq!(level((11 << 30) + segment - 1, 0), Level::Warning);
         assert_eq!(level((1 << 30) + segment, 10 << 30), Level::Ok);
         assert_eq!(level((1 << 30) - 1, 10 << 30), Level::Problem);
+    }
+
+    #[test]
+    fn bounds_of_the_archive_are_wanted_on_the_disk_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let flags = ["--retain-bytes", "10GiB", "--disk-reserve-bytes", "1GiB"];
+        let pages = ["--archive", "file:///archive", "--archive-cache-bytes", "500GiB"];
+        let config_of = |more: &[&str]| config(dir.path(), &[&flags[..], &pages, more].concat());
+        let with_pages = config_of(&[]);
+        let segment = with_pages.store.segment_bytes;
+        let found = judged(&with_pages, String::new(), (511 << 30) + segment, 0);
+        assert_eq!(found.level, Level::Ok, "{found}");
+        let found = judged(&with_pages, String::new(), 54 << 30, 0);
+        let names = " short of --retain-bytes + --archive-cache-bytes; free some space or lower";
+        assert!(found.level == Level::Warning && found.to_string().contains(names), "{found}");
+        let pushing = config_of(&["--archive-push", "--retain-unpushed-bytes", "2GiB"]);
+        let found = judged(&pushing, String::new(), (513 << 30) + segment - 1, 0);
+        assert!(
+            found.text.ends_with(
+                "1 B short of --retain-bytes + --retain-unpushed-bytes + --archive-cache-bytes"
+            ),
+            "{found}"
+        );
+        fs::create_dir(dir.path().join(PAGES)).unwrap();
+        fs::write(dir.path().join(PAGES).join("page"), vec![1; 100_000]).unwrap();
+        assert!(used(&dir.path().join(PAGES)) >= 100_000);
     }
 
     #[test]
