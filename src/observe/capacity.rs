@@ -71,7 +71,7 @@ impl Growth {
         let range = reader.range()?;
         let head = *range.end();
         let seconds = |height: u64| Some(reader.record(height)?.timestamp());
-        let from = head.saturating_sub(NEWEST).max(*range.start());
+        let from = paced_from(&range);
         // Heights of one second would have an infinite pace.
         let passed = seconds(head)?.checked_sub(seconds(from)?).filter(|passed| *passed > 0)?;
         let usage = reader.usage();
@@ -81,6 +81,11 @@ impl Growth {
         };
         Some(Self { height_bytes, pace: (head - from) as f64 / passed as f64 })
     }
+}
+
+/// First height of those that tell the pace. Block 0 does not: its time is 0, decades before block 1.
+fn paced_from(range: &RangeInclusive<u64>) -> u64 {
+    range.end().saturating_sub(NEWEST).max(*range.start()).max(1)
 }
 
 /// Mean length of the newest records.
@@ -204,6 +209,12 @@ mod tests {
         let still = Growth { pace: 0.0, ..GROWTH };
         let disk = DiskUse { used: 0, heights: 0, free: 7_000 };
         assert_eq!(time_to_full(DiskBounds::default(), disk, still, 0), None);
+    }
+
+    #[test]
+    fn time_of_block_0_is_no_time_of_the_pace() {
+        assert_eq!([paced_from(&(0..=40)), paced_from(&(0..=1024)), paced_from(&(0..=0))], [1; 3]);
+        assert_eq!([paced_from(&(0..=1026)), paced_from(&(9..=40))], [2, 9]);
     }
 
     #[test]
