@@ -208,8 +208,16 @@ fn left(seconds: f64) -> String {
     if seconds > TEN_YEARS {
         return "over 10 years".to_owned();
     }
-    let shown = if seconds < 3600 { seconds } else { seconds / 60 * 60 };
-    humantime::format_duration(Duration::from_secs(shown)).to_string()
+    let text = humantime::format_duration(Duration::from_secs(seconds)).to_string();
+    match text.rsplit_once(' ') {
+        // A month of 30.44 days is no whole number of minutes, so this is the word for seconds.
+        Some((minutes, last))
+            if seconds >= 3600 && last.trim_end_matches('s').parse::<u8>().is_ok() =>
+        {
+            minutes.to_owned()
+        }
+        _ => text,
+    }
 }
 
 fn memory(memory: &Value) -> String {
@@ -284,6 +292,20 @@ mod tests {
             "connections  3 of 100\n",
         ] {
             assert!(page.contains(line), "{line}{page}");
+        }
+    }
+
+    #[test]
+    fn time_that_is_left_has_no_seconds_from_an_hour_on() {
+        for (seconds, shown) in [
+            (59.9, "59s"),
+            (3599.0, "59m 59s"),
+            (3601.0, "1h"),
+            (90_061.0, "1day 1h 1m"),
+            (9_208_632.0, "3months 15days 6h 16m"),
+            (1_296_000.0, "15days"),
+        ] {
+            assert_eq!(left(seconds), shown);
         }
     }
 
