@@ -20,6 +20,12 @@ const GENESIS: [u8; 32] = [
 ];
 
 impl Network {
+    /// Returns the network with a chain id.
+    pub fn of_chain(chain_id: u64) -> Option<Self> {
+        let mut all = Self::value_variants().iter().copied();
+        all.find(|network| network.identity().chain_id == chain_id)
+    }
+
     /// Returns the chain of the network.
     pub fn identity(self) -> Identity {
         let chain_id = match self {

@@ -56,8 +56,7 @@ async fn import(config: &Config, args: &ImportArgs) -> Result<bool, StartError> 
     let lines = input::start(args.file.as_deref());
     let mut lines = lines.map_err(|error| StartError::Input(error.to_string()))?;
     let stamp = writer.stamp();
-    let known = stamp.map(|stamp| stamp.identity).or(chain.network.map(Network::identity));
-    let identity = agreed(known, args)?;
+    let identity = agreed(stamp.map(|stamp| stamp.identity), chain.network, args)?;
     let serving = Arc::new(Serving::new(reader));
     serving.set_rules(stamp.map_or(serving.rules(), |stamp| rules_of_stamp(stamp.rules)));
     let rates = LiveRates::new(ArcSwap::from_pointee(Rates::of(config)));
@@ -80,17 +79,31 @@ async fn import(config: &Config, args: &ImportArgs) -> Result<bool, StartError> 
     Ok(conclude(ended, counts, &serving) && finished)
 }
 
-/// Returns the chain, if it is known. The arguments may not contradict the store or `--network`.
-fn agreed(known: Option<Identity>, args: &ImportArgs) -> Result<Option<Identity>, StartError> {
-    let Some(identity) = known else {
-        let both = args.chain_id.zip(args.genesis);
-        return Ok(both.map(|(chain_id, genesis)| Identity { chain_id, genesis }));
+/// Returns the chain, if it is known. The arguments may not contradict the store, `--network` or each other.
+fn agreed(
+    stored: Option<Identity>,
+    network: Option<Network>,
+    args: &ImportArgs,
+) -> Result<Option<Identity>, StartError> {
+    // An id that block 0 does not have would bind the store for good.
+    let network = network.or_else(|| args.chain_id.and_then(Network::of_chain));
+    let (identity, why) = match (stored, network.map(Network::identity)) {
+        (Some(stored), _) => {
+            (stored, format!("the store is for {stored}; use another data directory"))
+        }
+        (None, Some(public)) => {
+            (public, format!("the network is {public}; correct the flag, or --network"))
+        }
+        (None, None) => {
+            let both = args.chain_id.zip(args.genesis);
+            return Ok(both.map(|(chain_id, genesis)| Identity { chain_id, genesis }));
+        }
     };
-    let wrong = |named| Err(StartError::Setting(named, format!("the store is for {identity}")));
+    let wrong = |named| Err(StartError::Setting(named, why));
     match (args.chain_id, args.genesis) {
         (Some(id), _) if id != identity.chain_id => wrong(format!("--chain-id {id} (flag)")),
         (_, Some(hash)) if hash != identity.genesis => wrong(format!("--genesis {hash} (flag)")),
-        _ => Ok(known),
+        _ => Ok(Some(identity)),
     }
 }
 

@@ -231,7 +231,10 @@ impl Importer {
             }
         };
         if let Some(found) = genesis.filter(|found| *found != identity.genesis) {
-            return Err(format!("genesis: block 0 is {found}, the chain has {}", identity.genesis));
+            let why = "see --network, --chain-id and --genesis, or use another data directory";
+            return Err(format!(
+                "genesis: block 0 is {found}, that of {identity} is expected; {why}"
+            ));
         }
         self.begin.identity = Some(identity);
         Ok(identity)
@@ -319,6 +322,10 @@ fn stopped(_: Stopped) -> ImportError {
 /// Returns the reason of a refusal.
 fn told(error: FetchError) -> String {
     match error {
+        FetchError::Refused("chain_id", why) => {
+            // Block 0 has no id: it may have bound an empty store to a wrong one.
+            format!("chain_id: {why}; if --chain-id was wrong, use another data directory")
+        }
         FetchError::Refused(reason, why) => format!("{reason}: {why}"),
         other => format!("cannot be proven: {other:?}"),
     }

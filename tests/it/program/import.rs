@@ -157,10 +157,22 @@ fn wrong_line_is_refused_by_its_number_and_heights_before_it_stay() {
     let (code, log) = import(&store, &["--chain-id", "1", &file]);
     assert_eq!(code, Some(2), "{log}");
     assert!(log.contains("--chain-id 1 (flag): the store is for chain"), "{log}");
+    assert!(log.contains("; use another data directory"), "{log}");
     let (code, log) = import(&dir.path().join("fresh"), &[&file]);
     assert!(code == Some(1) && log.contains("use --network"), "{code:?} {log}");
     let (code, log) = import(&dir.path().join("fresh"), &["--network", "fuji", &file]);
     assert!(code == Some(1) && log.contains("genesis: block 0 is"), "{code:?} {log}");
+    // An id of a public network, whose block 0 is known: it binds no store.
+    let fresh = dir.path().join("public");
+    for public in ["43113", "43114"] {
+        let (code, log) = import(&fresh, &["--chain-id", public, &file]);
+        assert!(code == Some(1) && log.contains("genesis: block 0 is"), "{code:?} {log}");
+        let genesis = format!("0x{}", "ab".repeat(32));
+        let (code, log) = import(&fresh, &["--chain-id", public, "--genesis", &genesis, &file]);
+        assert!(code == Some(2) && log.contains("(flag): the network is chain"), "{log}");
+    }
+    let (code, log) = import(&fresh, &["--chain-id", &id, &file]);
+    assert_eq!(code, Some(0), "{log}");
     let (code, log) = import(&dir.path().join("fresh"), &["/nowhere"]);
     assert!(
         code == Some(2) && log.contains("error=cannot read /nowhere: No such file"),
