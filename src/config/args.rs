@@ -239,7 +239,8 @@ fn arg(setting: &Setting, heading: &'static str) -> Arg {
         None => arg,
     };
     if kind.switch {
-        return arg.action(ArgAction::SetTrue);
+        // As text: clap would blame a wrong variable on the flag, and the table of settings checks it anyway.
+        return arg.action(ArgAction::SetTrue).value_parser(value_parser!(String));
     }
     let arg = arg.value_name(kind.shown).allow_hyphen_values(takes_hyphen(setting));
     if kind.many {

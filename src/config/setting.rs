@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 
-use super::units::{Age, BackfillTo, ByteCount, Count, DurationArg, Rate, StartAt};
+use super::units::{Age, BackfillTo, ByteCount, Count, DurationArg, OnOff, Rate, StartAt};
 
 /// Settings with one heading in the help.
 #[derive(Debug, Clone, Copy)]
@@ -141,7 +141,7 @@ pub struct SettingKind {
 }
 
 /// A flag without a value; `true` or `false` in the file.
-pub(crate) const SWITCH: SettingKind = SettingKind { switch: true, ..text::<bool>("") };
+pub(crate) const SWITCH: SettingKind = SettingKind { switch: true, ..text::<OnOff>("") };
 
 /// Any text that `T` can be read from.
 pub(crate) const fn text<T: FromStr<Err: Display>>(shown: &'static str) -> SettingKind {

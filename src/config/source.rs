@@ -34,7 +34,7 @@ impl SettingsSource {
     /// # Errors
     /// `--config` names a file beside `--dev`.
     pub fn new(groups: &'static [Group], matches: ArgMatches) -> Result<Self, ConfigError> {
-        let dev = matches.get_flag("dev");
+        let dev = matches.get_one::<String>("dev").is_some_and(|on| on == "true");
         let named = matches.get_one::<String>("config").map(String::as_str);
         let file = match named {
             Some("none") => None,

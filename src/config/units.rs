@@ -54,6 +54,18 @@ impl FromStr for ByteCount {
     }
 }
 
+/// The value of a switch.
+pub(crate) struct OnOff;
+
+impl FromStr for OnOff {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let is_word = matches!(text, "true" | "false");
+        if is_word { Ok(Self) } else { Err(ParseError("write true or false")) }
+    }
+}
+
 /// A whole number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Count(pub(crate) u64);

@@ -248,8 +248,5 @@ fn given(setting: &Setting, matches: Option<&ArgMatches>, file: Option<&Settings
 }
 
 fn typed(setting: &Setting, matches: &ArgMatches) -> Vec<String> {
-    if setting.kind.switch {
-        return vec![matches.get_flag(setting.name).to_string()];
-    }
     matches.get_many::<String>(setting.name).into_iter().flatten().cloned().collect()
 }

@@ -107,6 +107,24 @@ fn setting_without_effect_is_named_by_check_doctor_and_log() {
 }
 
 #[test]
+fn wrong_variable_of_a_switch_is_named_as_a_variable() {
+    let (_, err, code) = said(&[("NEVE_SERVE_MIRRORS", "1")], &["serve", "--dev"]);
+    let expected = "neve: NEVE_SERVE_MIRRORS=1 (variable): write true or false\n";
+    assert_eq!((&*err, code), (expected, Some(64)));
+    for (variable, flag, shown) in [
+        ("true", None, "true  # variable"),
+        ("false", None, "false  # variable"),
+        ("false", Some("--serve-mirrors"), "true  # flag"),
+    ] {
+        let arguments = ["config", "print", "--config", "none"].into_iter().chain(flag);
+        let arguments: Vec<_> = arguments.collect();
+        let (out, err, _) = said(&[("NEVE_SERVE_MIRRORS", variable)], &arguments);
+        let line = format!("serve-mirrors = {shown}");
+        assert!(out.lines().any(|found| found == line), "{line:?} is not in\n{out}{err}");
+    }
+}
+
+#[test]
 fn wrong_file_ends_serve_with_64() {
     let dir = fresh_dir();
     let bad = file(dir.path(), "upstraem = \"http://a\"\n");
