@@ -11,12 +11,14 @@ use std::time::{Duration, Instant};
 use alloy_primitives::{B256, keccak256};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
+use hyper::StatusCode;
 use hyper::header::HeaderMap;
 use neve_chain::{raw_block, raw_header};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 
+use super::config::USAGE;
 use crate::client::{PeerText, StreamClient, client_config, whole_story};
 use crate::config::{AddressArg, Endpoint, ExportArgs, ExportForm, GetArgs};
 
@@ -28,30 +30,46 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
 /// Prints one block with its receipts.
 pub fn get(args: &GetArgs) -> ExitCode {
-    finished(run(async {
-        let line = Server::at(&args.from)?.line(&args.block).await?;
+    of_server(&args.from, async |server| {
+        let line = server.line(&args.block).await?;
         print(&line).map(|_| ())
-    }))
+    })
 }
 
 /// Prints a range of blocks with their receipts, a line for each.
 pub fn export(args: &ExportArgs) -> ExitCode {
-    finished(run(async {
+    of_server(&args.from, async |server| {
         let next = Cell::new(args.first);
         tokio::select! {
-            exported = export_all(args, &next) => exported,
+            exported = export_all(&server, args, &next) => exported,
             // The line of a height is written at once: none is cut.
             _ = tokio::signal::ctrl_c() => {
                 Err(format!("interrupted; go on with --first {}", next.get()))
             }
         }
-    }))
+    })
+}
+
+/// Runs a command that asks a server.
+fn of_server(url: &str, command: impl AsyncFnOnce(Server) -> Result<(), String>) -> ExitCode {
+    match Endpoint::parse(url) {
+        Ok(endpoint) => finished(run(&endpoint, command)),
+        Err(why) => {
+            // Not by clap, which would show the whole address, and that may hold a key.
+            say(&format!("--from {}: {why}", AddressArg::from(url)));
+            ExitCode::from(USAGE)
+        }
+    }
 }
 
 /// Runs the command. `Ok` means that all is printed, or that the reader has gone.
-fn run(command: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+fn run(
+    endpoint: &Endpoint,
+    command: impl AsyncFnOnce(Server) -> Result<(), String>,
+) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| format!("cannot start a runtime: {error}"))?.block_on(command)
+    let runtime = runtime.map_err(|error| format!("cannot start a runtime: {error}"))?;
+    runtime.block_on(command(Server::at(endpoint)?))
 }
 
 fn finished(result: Result<(), String>) -> ExitCode {
@@ -81,8 +99,7 @@ fn print(line: &[u8]) -> Result<bool, String> {
 }
 
 /// Exports a range. `next` is the height after the last line that was written.
-async fn export_all(args: &ExportArgs, next: &Cell<u64>) -> Result<(), String> {
-    let server = Server::at(&args.from)?;
+async fn export_all(server: &Server, args: &ExportArgs, next: &Cell<u64>) -> Result<(), String> {
     let last = match args.last {
         Some(last) => last,
         None => server.head().await?,
@@ -135,11 +152,9 @@ struct ResponseError {
 }
 
 impl Server {
-    fn at(url: &str) -> Result<Self, String> {
-        let named = |why| format!("--from {}: {why}", AddressArg::from(url));
-        let endpoint = Endpoint::parse(url).map_err(named)?;
-        let client = StreamClient::new(&endpoint, client_config(None)?, RESPONSE_TIME_MAX);
-        Ok(Self { client, url: endpoint.name })
+    fn at(endpoint: &Endpoint) -> Result<Self, String> {
+        let client = StreamClient::new(endpoint, client_config(None)?, RESPONSE_TIME_MAX);
+        Ok(Self { client, url: endpoint.name.clone() })
     }
 
     /// Returns the newest height.
@@ -175,13 +190,16 @@ impl Server {
         let exchange = async {
             let response = self.client.send(None, Some(Bytes::from(call)), HeaderMap::new()).await;
             let response = response.map_err(|error| whole_story(&error).to_string())?;
+            let status = response.status();
             let body = Limited::new(response.into_body(), RESPONSE_BYTES_MAX).collect().await;
-            body.map(http_body_util::Collected::to_bytes).map_err(|error| error.to_string())
+            let body = body.map_err(|error| error.to_string())?;
+            Ok((status, body.to_bytes()))
         };
-        let body = timeout(RESPONSE_TIME_MAX, exchange).await;
-        let body = body.unwrap_or_else(|_| Err(format!("no answer within {RESPONSE_TIME_MAX:?}")));
-        let body = body.map_err(|why| format!("{}: {why}", self.url))?;
-        result(&body).map_err(|why| format!("{}: {method}: {why}", self.url))
+        let answer = timeout(RESPONSE_TIME_MAX, exchange).await;
+        let answer =
+            answer.unwrap_or_else(|_| Err(format!("no answer within {RESPONSE_TIME_MAX:?}")));
+        let (status, body) = answer.map_err(|why| format!("{}: {why}", self.url))?;
+        result(status, &body).map_err(|why| format!("{}: {method}: {why}", self.url))
     }
 }
 
@@ -201,9 +219,15 @@ fn encoded(text: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 /// Returns the result of a response, or why there is none.
-fn result(body: &[u8]) -> Result<Box<RawValue>, String> {
-    let response: Response =
-        serde_json::from_slice(body).map_err(|error| format!("no JSON-RPC: {error}"))?;
+fn result(status: StatusCode, body: &[u8]) -> Result<Box<RawValue>, String> {
+    let response: Response = serde_json::from_slice(body).map_err(|error| {
+        // A miss has an error of JSON-RPC. An admin listener, for example, has none.
+        if status == StatusCode::OK {
+            format!("no JSON-RPC: {error}")
+        } else {
+            format!("HTTP {status}, no JSON-RPC; name the address of --listen, or of a node")
+        }
+    })?;
     match (response.result, response.error) {
         (_, Some(error)) => Err(PeerText::new(&error.message).to_string()),
         (Some(result), None) => Ok(result),
@@ -223,11 +247,17 @@ mod tests {
     #[test]
     fn result_keeps_its_bytes_and_an_error_its_message() {
         let whole = br#"{"jsonrpc":"2.0","id":1,"result":{"b":1 ,"a":"\u00e9"}}"#;
-        assert_eq!(result(whole).unwrap().get(), r#"{"b":1 ,"a":"\u00e9"}"#);
+        let (ok, miss_status) = (StatusCode::OK, StatusCode::MISDIRECTED_REQUEST);
+        assert_eq!(result(ok, whole).unwrap().get(), r#"{"b":1 ,"a":"\u00e9"}"#);
         let miss =
             br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"header not found"}}"#;
-        assert_eq!(result(miss).unwrap_err(), "header not found");
-        assert_eq!(result(br#"{"jsonrpc":"2.0","id":1,"result":null}"#).unwrap_err(), "not there");
-        assert!(result(b"<html>").unwrap_err().starts_with("no JSON-RPC: "));
+        assert_eq!(result(miss_status, miss).unwrap_err(), "header not found");
+        assert_eq!(
+            result(ok, br#"{"jsonrpc":"2.0","id":1,"result":null}"#).unwrap_err(),
+            "not there"
+        );
+        assert!(result(ok, b"<html>").unwrap_err().starts_with("no JSON-RPC: "));
+        let admin = result(StatusCode::NOT_FOUND, b"404 page not found\n").unwrap_err();
+        assert!(admin.starts_with("HTTP 404 Not Found, no JSON-RPC; "), "{admin}");
     }
 }

@@ -36,6 +36,15 @@ fn exported_lines_have_the_bytes_of_the_node_and_gaps_are_named() {
     let (code, _, err) = text(&["export", "--first", "400"]);
     assert_eq!(code, Some(1));
     assert!(err.contains("--first 400: above the last height, 339"), "{err}");
+    let admin = format!("http://{}", neve.admin);
+    let output = run(&["get", "320", "--from", &admin]);
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(err.contains("HTTP 404 Not Found, no JSON-RPC; name the address of --listen"), "{err}");
+    let output = run(&["get", "320", "--from", "127.0.0.1:1"]);
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(64), "{err}");
+    assert!(err.starts_with("neve: --from 127.0.0.1:1: no URL; write http://"), "{err}");
     let (code, _, err) = text(&["get", "latest"]);
     assert_eq!(code, Some(64));
     assert!(err.contains("write a height (69000000 or 0x41cdb40) or a hash"), "{err}");
