@@ -10,6 +10,7 @@ use std::time::SystemTime;
 
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Command};
+use neve::commands::config::USAGE;
 use neve::commands::doctor::{self, DoctorArgs};
 use neve::commands::{self, export, import, inspect, repair, serve, status, verify};
 use neve::config::settings::{Config, GROUPS};
@@ -22,9 +23,6 @@ use serde_json::json;
 /// Allocator that returns memory of quiet connections to the kernel: docs/decisions/0023.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
-
-/// Wrong usage, as in sysexits.h: it must not look like a finding of `verify`.
-const USAGE: u8 = 64;
 
 fn main() -> ExitCode {
     let mut command = command(GROUPS);

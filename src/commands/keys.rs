@@ -3,8 +3,8 @@
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
 
-use super::config::written;
-use crate::http::keys::{KeyHash, entry};
+use super::config::{USAGE, written};
+use crate::http::keys::{KeyHash, check_name, entry};
 
 /// Characters of a key. A shorter one can be guessed.
 const LEN_MIN: usize = 16;
@@ -12,12 +12,16 @@ const LEN_MAX: usize = 256;
 
 /// Reads a key from standard input, and prints its entry for the file of `--keys`.
 pub fn hash(name: &str) -> ExitCode {
+    let refuse = |why: String, code: ExitCode| {
+        let _ = writeln!(io::stderr(), "neve: {why}"); // there is nowhere else to say it
+        code
+    };
+    if let Err(why) = check_name(name) {
+        return refuse(format!("--name {}: {why}", name.escape_debug()), USAGE.into());
+    }
     match read(io::stdin().lock()).and_then(|key| entry(name, KeyHash::of(key.as_bytes()))) {
         Ok(entry) => written(io::stdout().write_all(entry.as_bytes())),
-        Err(why) => {
-            let _ = writeln!(io::stderr(), "neve: {why}"); // there is nowhere else to say it
-            ExitCode::FAILURE
-        }
+        Err(why) => refuse(why, ExitCode::FAILURE),
     }
 }
 

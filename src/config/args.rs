@@ -110,10 +110,10 @@ fn status(groups: &'static [Group]) -> Command {
     let about = "Print the state of a running neve: the /health of its admin listener.";
     let long = "It takes the settings of `neve serve`, from the file too, to find the listener.";
     let watch = Arg::new("watch").long("watch").action(ArgAction::SetTrue);
-    let codes = "Exit codes: 0 ready, 1 not ready, 2 cannot reach neve.";
+    let codes = "Exit codes: 0 ready, 1 not ready, 2 cannot reach neve, 64 wrong usage.";
     let examples = "Examples:\n  neve status --watch\n  neve status --admin-listen 10.0.0.5:8549";
     settings(Command::new("status").about(about), groups)
-        .arg(watch.help("Print it again each second."))
+        .arg(watch.help("Print it again each second, also after neve stops and starts."))
         .long_about(format!("{about} {long}"))
         .after_help(format!("{codes}\n\n{examples}\n\n`neve status --help` has all settings."))
         .after_long_help(format!("{codes}\n\n{examples}\n\n{UNITS}"))

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use super::admin_pages::AdminPages;
 use super::lines::{CallCounts, WATCH_EVERY, page};
 use super::metric_lines::call_lines;
-use crate::commands::config::written;
+use crate::commands::config::{USAGE, written};
 use crate::config::settings::{AdminListen, HttpConfig};
 use crate::config::{ConfigError, ListenAddress, SettingsSource};
 
@@ -20,18 +20,28 @@ const CLEAR: &str = "\x1b[2J\x1b[H";
 /// Prints the state of a running neve once, or once a second.
 ///
 /// # Errors
-/// The exit code is 1 if neve is not ready, and 2 if it cannot be reached.
+/// The exit code is 1 if neve is not ready, 2 if it cannot be reached, and 64 after wrong usage.
 pub fn run(source: Result<SettingsSource, ConfigError>, watch: bool) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let address = source.map_err(|error| error.to_string()).and_then(|source| address(&source));
-    let shown = address.and_then(|address| {
-        let runtime = runtime.map_err(|error| format!("cannot start a runtime: {error}"))?;
-        runtime.block_on(show(&address, watch))
-    });
+    let (code, shown) = match address {
+        Ok(address) => (UNREACHABLE, shown(&address, watch)),
+        Err(why) => (USAGE, Err(why)),
+    };
     shown.unwrap_or_else(|why| {
-        let _ = writeln!(io::stderr(), "neve: {why}"); // there is nowhere else to say it
-        ExitCode::from(UNREACHABLE)
+        complain(&why);
+        ExitCode::from(code)
     })
+}
+
+fn shown(address: &ListenAddress, watch: bool) -> Result<ExitCode, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("cannot start a runtime: {error}"))?;
+    runtime.block_on(show(address, watch))
+}
+
+/// Writes to standard error, which may be closed.
+fn complain(why: &str) {
+    let _ = writeln!(io::stderr(), "neve: {why}"); // there is nowhere else to say it
 }
 
 /// Returns the address of the listener that has the full /health.

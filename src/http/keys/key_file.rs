@@ -84,7 +84,8 @@ fn key(value: &DeValue<'_>) -> Result<ApiKey, String> {
     Ok(ApiKey::new(name, hash, a_second, methods))
 }
 
-fn check_name(name: &str) -> Result<(), String> {
+/// Checks the name of a key.
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
     // A name stands in TOML, in labels of metrics and in log lines: none of these bytes needs an
     // escape.
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);

@@ -7,7 +7,7 @@ mod presented;
 mod refusal;
 
 pub(crate) use api_key::KeyHash;
-pub(crate) use key_file::entry;
+pub(crate) use key_file::{check_name, entry};
 pub(crate) use key_ring::{ClientKey, KeyRing, LiveKeys};
 pub(crate) use presented::{KeyPrefix, take_key};
 pub(crate) use refusal::KeyRefusal;

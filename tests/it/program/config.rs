@@ -125,6 +125,22 @@ fn wrong_variable_of_a_switch_is_named_as_a_variable() {
 }
 
 #[test]
+fn wrong_arguments_of_other_commands_end_with_64() {
+    for (arguments, says) in [
+        (&["keys", "hash", "--name", "a b"][..], "neve: --name a b: name: allowed are "),
+        (&["get", "1", "--from", "127.0.0.1:1"], "neve: --from 127.0.0.1:1: no URL; "),
+        (&["export", "--first", "1", "--from", "host"], "neve: --from host: no URL; "),
+        (&["status", "--config", "/nowhere"], "neve: cannot read /nowhere: "),
+        (&["status", "--idle-timeout", "0s"], "neve: --idle-timeout 0s (flag): too small"),
+        (&["archive", "push", "--data-dir", "x", "/tmp/x"], "write s3://BUCKET/PREFIX or file:///"),
+        (&["archive", "ls", "--archive-endpoint", "x", "s3://b"], "no address of an S3 API"),
+    ] {
+        let (_, err, code) = said(&[], arguments);
+        assert!(code == Some(64) && err.contains(says), "{arguments:?}: {code:?} {err}");
+    }
+}
+
+#[test]
 fn wrong_file_ends_serve_with_64() {
     let dir = fresh_dir();
     let bad = file(dir.path(), "upstraem = \"http://a\"\n");

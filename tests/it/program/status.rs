@@ -61,8 +61,12 @@ fn neve_that_is_not_ready_or_does_not_run_has_an_exit_code_of_its_own() {
     assert_eq!(code, Some(2), "{text}");
     assert!(text.starts_with(&format!("neve: cannot reach neve at {closed}: ")), "{text}");
     let (code, text) = status("none");
-    assert_eq!(code, Some(2), "{text}");
+    assert_eq!(code, Some(64), "{text}");
     assert!(text.contains("no admin listener; start neve with --admin-listen"), "{text}");
+    for wrong in [["--idle-timeout", "0s"], ["--config", "/nowhere"]] {
+        let output = run(&[&["status"][..], &wrong].concat());
+        assert_eq!(output.status.code(), Some(64), "{output:?}");
+    }
 }
 
 #[test]
