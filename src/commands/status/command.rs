@@ -64,9 +64,19 @@ fn address(source: &SettingsSource) -> Result<ListenAddress, String> {
 
 async fn show(address: &ListenAddress, watch: bool) -> Result<ExitCode, String> {
     let admin = AdminPages::at(address)?;
-    let mut before = None;
+    let (mut before, mut was_there) = (None, false);
     loop {
-        let health = admin.health().await?;
+        let health = match admin.health().await {
+            // It may be starting again.
+            Err(why) if watch && was_there => {
+                complain(&why);
+                before = None;
+                sleep(WATCH_EVERY).await;
+                continue;
+            }
+            health => health?,
+        };
+        was_there = true;
         let metrics = admin.metrics().await;
         let calls = metrics.as_deref().map(CallCounts::of);
         let text =

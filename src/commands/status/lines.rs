@@ -64,6 +64,8 @@ pub(super) fn page(
         reason => format!("not ready: {}", text(reason)),
     };
     line("neve", format!("{}, up {}: {state}", text(&health["version"]), uptime(health)));
+    // Another neve may have the port.
+    line("store", text(&health["storage"]["data_dir"]));
     line("chain", chain(health));
     line("served", served(&health["blocks"]));
     line("head", head(&health["blocks"]));

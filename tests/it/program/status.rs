@@ -32,6 +32,7 @@ fn status_shows_state_heights_upstream_disk_memory_and_calls() {
         found.unwrap_or_else(|| panic!("no {name} in {text}")).to_owned()
     };
     assert!(line("neve").ends_with(": ok"), "{text}");
+    assert!(line("store").ends_with(&dir.path().join("store").display().to_string()), "{text}");
     assert!(line("served").ends_with("300 to 339, 40 heights"), "{text}");
     assert!(line("head").contains("339, ") && line("head").contains("lag 0"), "{text}");
     assert!(line("upstream").contains(&format!("{}: ", node.url())), "{text}");
@@ -85,6 +86,29 @@ fn watch_prints_again_and_ends_with_its_reader() {
     }
     drop(lines);
     assert!(watch.wait().unwrap().code().is_some_and(|code| code < 2));
+}
+
+#[test]
+fn watch_goes_on_while_neve_starts_again() {
+    let (node, dir) = (Recorded::start(MAIN), fresh_dir());
+    let socket = format!("unix:{}", dir.path().join("admin.sock").display());
+    let arguments = ["--upstream", &node.url(), "--start", "300", "--admin-listen", &socket];
+    let neve = Neve::start(dir.path(), &arguments);
+    let mut command = command_of(&["status", "--watch", "--admin-listen", &socket]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut watch = command.spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut errors = BufReader::new(watch.stderr.take().unwrap()).lines();
+    assert!(lines.next().is_some_and(|line| line.unwrap().starts_with("neve ")));
+    neve.stop_in_time();
+    let error = errors.next().expect("it says so").unwrap();
+    assert!(error.starts_with(&format!("neve: cannot reach neve at {socket}: ")), "{error}");
+    let other = ["--retain-bytes", "30GiB"];
+    let _neve = Neve::start(dir.path(), &[&arguments[..], &other].concat());
+    let is_of_other = |line: String| line.contains(" used of 30.00 GiB, ");
+    assert!(lines.map_while(Result::ok).any(is_of_other), "it goes on");
+    watch.kill().unwrap();
+    watch.wait().unwrap();
 }
 
 #[test]
