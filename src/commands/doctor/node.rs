@@ -11,8 +11,8 @@ use super::report::Finding;
 use super::storage;
 use crate::client::{CallError, PeerText, RpcClient};
 use crate::commands::start::Upstreams;
-use crate::config::Network;
 use crate::config::settings::{Config, UpstreamConfig};
+use crate::config::{Network, StartAt};
 use crate::upstream::NodeInfo;
 
 /// Methods that neve fetches by, each with parameters. `{}` is the head.
@@ -51,6 +51,7 @@ async fn all(config: &Config) -> Vec<Finding> {
     let mut known = known.or_else(|| {
         config.data_dir.as_deref().and_then(storage::identity).map(|store| store.chain_id)
     });
+    let start = first_height(config);
     let mut findings = Vec::new();
     let followed = upstreams.endpoints.iter().map(|endpoint| (endpoint, true));
     let relayed_only = upstreams.relayed_only.iter().map(|endpoint| (endpoint, false));
@@ -58,6 +59,7 @@ async fn all(config: &Config) -> Vec<Finding> {
         let node = Node {
             name: &endpoint.name,
             is_followed,
+            start: start.filter(|_| is_followed),
             rpc: RpcClient::new(endpoint, upstreams.tls.clone(), config.fetch, Arc::default()),
             info: NodeInfo::new(endpoint, upstreams.tls.clone(), patience),
         };
@@ -66,6 +68,15 @@ async fn all(config: &Config) -> Vec<Finding> {
         known = known.or(chain);
     }
     findings
+}
+
+/// Fixed height at which the store begins; `None` if it has its first height.
+fn first_height(config: &Config) -> Option<u64> {
+    let is_empty = config.data_dir.as_deref().and_then(storage::identity).is_none();
+    match config.start {
+        StartAt::Height(height) if is_empty => Some(height),
+        _ => None,
+    }
 }
 
 /// Height and time of a block.
@@ -79,6 +90,8 @@ struct Node<'a> {
     name: &'a str,
     /// False if it gets relayed calls only.
     is_followed: bool,
+    /// Height at which an empty store begins, if it is a fixed one.
+    start: Option<u64>,
     rpc: RpcClient,
     /// Facts of its own, if it is a node.
     info: Option<NodeInfo>,
@@ -109,6 +122,7 @@ impl Node<'_> {
             }
         };
         let mut findings = vec![self.standing(chain, &head)];
+        findings.extend(self.early(&head));
         if self.is_followed {
             findings.push(self.methods(&head).await);
             findings.extend(self.own_facts(network_of(chain)).await);
@@ -167,6 +181,15 @@ impl Node<'_> {
             return Finding::warning("upstream", text, advice);
         }
         Finding::ok("upstream", text)
+    }
+
+    /// Finds a first height that the node does not have yet.
+    fn early(&self, head: &NodeHead) -> Option<Finding> {
+        let height = quantity(&head.height)?;
+        let start = self.start.filter(|start| *start > height)?;
+        let text = format!("{}: head {height} is below --start {start}", self.name);
+        let advice = "correct --start, or wait: neve stores nothing before that height";
+        Some(Finding::warning("start", text, advice))
     }
 
     async fn methods(&self, head: &NodeHead) -> Finding {

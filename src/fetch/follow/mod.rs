@@ -1,5 +1,6 @@
 //! Follows the chain: new heights in order into the writer, and values that no block tells.
 
+mod first_height;
 mod givers;
 mod refresh_values;
 mod session;

@@ -15,9 +15,9 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
+use super::first_height::first_height;
 use super::givers::Givers;
 use super::session_end::SessionEnd;
-use crate::config::StartAt;
 use crate::config::settings::Senders;
 use crate::fetch::{Fetched, Follower, HeightFetcher, Payload, note_proof, refuse, unsettled};
 use crate::shared::{IngestBudget, IngestReservation, Phase};
@@ -165,11 +165,9 @@ impl<'f> Session<'f> {
 
     /// Returns the next height. Rebuilds the window of unsettled heights before it.
     async fn resume(&mut self, head: u64) -> Result<u64, SessionEnd> {
-        let next = match (self.last, self.follower.start) {
-            (Some((height, _)), _) => height + 1,
-            (None, StartAt::Height(height)) => height,
-            (None, StartAt::BeforeHead(0)) => self.source.start().await.unwrap_or(head).min(head),
-            (None, StartAt::BeforeHead(back)) => head.saturating_sub(back),
+        let next = match self.last {
+            Some((height, _)) => height + 1,
+            None => first_height(self.follower.start, &self.source, head).await,
         };
         let reader = &self.follower.serving.reader;
         // The window is not fetched for heights that no upstream has yet.

@@ -247,6 +247,28 @@ fn store_of_another_chain_than_the_network_is_a_problem() {
 }
 
 #[test]
+fn start_above_the_head_is_a_warning_until_the_store_has_blocks() {
+    let (node, dir) = (Recorded::start(MAIN), fresh_dir());
+    let (code, found) = doctor(&node.url(), &["--start", "5000"]);
+    let (level, text) = only(&found, "start");
+    assert_eq!((code, level.as_str()), (Some(1), "warning"), "{found:#?}");
+    assert!(text.contains(": head 339 is below --start 5000; correct --start, or wait"), "{text}");
+    let (_, found) = doctor(&node.url(), &["--start", "339"]);
+    assert_eq!(of(&found, "start").len(), 0, "{found:#?}");
+    let late = Neve::start(dir.path(), &["--upstream", &node.url(), "--start", "5000"]);
+    late.wait_for_log("start above the upstream head start=5000 upstream_head=339");
+    late.stop();
+    let neve = Neve::start(dir.path(), &["--upstream", &node.url(), "--start", "300"]);
+    neve.wait_for_head(339);
+    neve.stop();
+    let store = dir.path().join("store").display().to_string();
+    let (url, json) = (node.url(), ["doctor", "--json", "--start", "5000"]);
+    let kept = ["--listen", "127.0.0.1:0", "--data-dir", &store, "--upstream", &url];
+    let found = findings(&run(&[&json[..], &kept].concat()));
+    assert_eq!(of(&found, "start").len(), 0, "{found:#?}");
+}
+
+#[test]
 fn directory_that_is_not_there_is_named() {
     let node = Recorded::start(MAIN);
     let (_, findings) = doctor(&node.url(), &[]);

@@ -11,6 +11,7 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::client::client_config;
+use crate::config::StartAt;
 use crate::config::settings::{Config, LiveRates};
 use crate::fetch::Evidence;
 use crate::ingest::writer;
