@@ -22,6 +22,9 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 /// Bytes of its answer that are read.
 const ANSWER_BYTES_MAX: u64 = 4 << 10;
 
+/// Members of neve's /health.
+const NEVE: [&str; 2] = ["\"version\"", "\"max_contiguous_height\""];
+
 pub(super) fn check(config: &Config) -> Vec<Finding> {
     let mut findings = vec![descriptors(config), locked_memory(config), page_cache(), filter()];
     findings.extend(config.http.listen.iter().map(|address| port("listen", address)));
@@ -103,17 +106,31 @@ fn port(setting: &'static str, address: &ListenAddress) -> Finding {
     };
     match bound {
         Ok(()) => Finding::ok(setting, format!("{address} is free")),
-        // The doctor is also for a neve that runs: its own ports are no problem.
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_neve(address) => {
-            Finding::ok(setting, format!("{address} is in use by a neve"))
-        }
-        Err(error) => {
-            let why = not_bound(address, &error);
-            // The texts of errors name the next step behind a semicolon.
-            let (text, advice) = why.split_once("; ").unwrap_or((&why, "choose another address"));
-            Finding::problem(setting, format!("{address}: {text}"), advice)
-        }
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => in_use(setting, address, &error),
+        Err(error) => unusable(setting, address, &error),
     }
+}
+
+/// Finds who has an address. The doctor is also for a neve that runs: its own ports are no problem.
+fn in_use(setting: &'static str, address: &ListenAddress, error: &io::Error) -> Finding {
+    match owner(address) {
+        Owner::Neve => Finding::ok(setting, format!("{address} is in use by a neve")),
+        Owner::Silent => {
+            let text =
+                format!("{address} is in use, and its owner takes connections and is silent");
+            let advice = "if systemd has it for neve.socket, see neve.service; else stop its owner \
+                          (see ss -ltnp)";
+            Finding::warning(setting, text, advice)
+        }
+        Owner::Other => unusable(setting, address, error),
+    }
+}
+
+fn unusable(setting: &'static str, address: &ListenAddress, error: &io::Error) -> Finding {
+    let why = not_bound(address, error);
+    // The texts of errors name the next step behind a semicolon.
+    let (text, advice) = why.split_once("; ").unwrap_or((&why, "choose another address"));
+    Finding::problem(setting, format!("{address}: {text}"), advice)
 }
 
 /// Checks that no process listens on a socket of the file system, and that one can be made there.
@@ -132,8 +149,16 @@ fn unused(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), |dir| tempfile::tempfile_in(dir).map(drop))
 }
 
-/// True if the process at the address answers /health as neve does.
-fn is_neve(address: &ListenAddress) -> bool {
+/// Process that listens at an address.
+enum Owner {
+    /// A neve, by its answer to /health.
+    Neve,
+    /// A process that takes connections and says nothing in time, as systemd, or a neve that starts.
+    Silent,
+    Other,
+}
+
+fn owner(address: &ListenAddress) -> Owner {
     let answer = match address {
         ListenAddress::Tcp { host, port } => connected(host, *port).and_then(health),
         ListenAddress::Unix(path) => UnixStream::connect(path).and_then(|stream| {
@@ -141,8 +166,11 @@ fn is_neve(address: &ListenAddress) -> bool {
             health(stream)
         }),
     };
-    let answer = answer.unwrap_or_default();
-    answer.contains("\"version\"") && answer.contains("\"max_contiguous_height\"")
+    match answer {
+        Ok(Some(text)) if NEVE.iter().all(|part| text.contains(part)) => Owner::Neve,
+        Ok(None) => Owner::Silent,
+        _ => Owner::Other,
+    }
 }
 
 fn connected(host: &str, port: u16) -> io::Result<TcpStream> {
@@ -153,16 +181,20 @@ fn connected(host: &str, port: u16) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-fn health(mut stream: impl Read + Write) -> io::Result<String> {
+/// Asks for /health. `None` if nothing came in time.
+fn health(mut stream: impl Read + Write) -> io::Result<Option<String>> {
     stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
     let mut answer = Vec::new();
-    // A process that neither answers nor closes is none of neve's: what came until then counts.
-    let _ = stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer);
-    Ok(String::from_utf8_lossy(&answer).into_owned())
+    // Of a process that does not close, what came until then counts.
+    let read = stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer);
+    let is_late = read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+    let is_silent = is_late && answer.is_empty();
+    Ok((!is_silent).then(|| String::from_utf8_lossy(&answer).into_owned()))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::report::Level;
     use super::*;
 
     #[test]
@@ -179,6 +211,15 @@ mod tests {
         closing.join().unwrap();
         let foreign = port("listen", &"192.0.2.1:80".parse().unwrap());
         assert!(foreign.text.contains("no address of this machine"), "{foreign}");
+    }
+
+    /// systemd has the port of a socket unit, and answers nothing itself.
+    #[test]
+    fn silent_owner_of_a_port_may_be_a_socket_of_the_service_manager() {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let found = port("listen", &silent.local_addr().unwrap().into());
+        assert_eq!(found.level, Level::Warning, "{found}");
+        assert!(found.to_string().contains("neve.socket"), "{found}");
     }
 
     #[test]
