@@ -52,9 +52,7 @@ impl<'de> Visitor<'de> for Items<'_> {
             // An upstream decides how many items come: beyond a few more than were asked for, it
             // errs.
             left = left.checked_sub(1).ok_or_else(|| A::Error::custom("too many items"))?;
-            let known = known_form(item.get());
-            let known = known.map(|(id, rest)| (id, self.bytes.slice_ref(rest.as_bytes())));
-            let Some((id, rest)) = known.or_else(|| other_form(item.get())) else { continue };
+            let Some((id, rest)) = answer_of(self.bytes, item.get()) else { continue };
             if let Some(place) = self.found.get_mut(id) {
                 place.get_or_insert(rest);
             }
@@ -63,22 +61,21 @@ impl<'de> Visitor<'de> for Items<'_> {
     }
 }
 
-/// `{"jsonrpc":"2.0","id":7` and the rest, as the node writes it.
-fn known_form(item: &str) -> Option<(usize, &str)> {
-    let rest = item.strip_prefix("{\"jsonrpc\":\"2.0\",\"id\":")?;
-    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-    let (id, rest) = rest.split_at(digits);
-    let known = rest.starts_with(",\"result\":") || rest.starts_with(",\"error\":");
-    known.then_some((id.parse().ok()?, rest))
-}
-
-fn other_form(item: &str) -> Option<(usize, Bytes)> {
+/// Number of an item, and what is passed on: its result or its error, and no other member. One behind them
+/// could be a second id, and take the place of another answer of the batch.
+fn answer_of(bytes: &Bytes, item: &str) -> Option<(usize, Bytes)> {
     let Numbered { id, result, error } = serde_json::from_str(item).ok()?;
     let (name, value) = match (result, error) {
-        (_, Some(error)) => ("error", error.get()),
+        (Some(_), Some(_)) => return None,
+        (None, Some(error)) => ("error", error.get()),
         (result, None) => ("result", result.map_or("null", RawValue::get)),
     };
-    Some((id, format!(",\"{name}\":{value}}}").into()))
+    // Nearly always it stands there as it goes on, and need not be copied.
+    let before = item.strip_suffix('}').and_then(|text| text.strip_suffix(value));
+    let before = before.and_then(|text| text.strip_suffix("\":")?.strip_suffix(name));
+    let before = before.and_then(|text| text.strip_suffix(",\""));
+    let stands = before.map(|text| bytes.slice_ref(&item.as_bytes()[text.len()..]));
+    Some((id, stands.unwrap_or_else(|| format!(",\"{name}\":{value}}}").into())))
 }
 
 #[cfg(test)]
@@ -114,6 +111,24 @@ mod tests {
         assert!(texts(&with(ITEMS_MORE_MAX), 1)[0].is_some());
         assert_eq!(texts(&with(ITEMS_MORE_MAX + 1), 1), [None]);
         assert_eq!(texts(&format!("[{answer}] 1"), 1), [None], "something behind the response");
+    }
+
+    #[test]
+    fn answer_has_no_member_behind_its_result_or_error() {
+        for (item, expected) in [
+            (r#"{"jsonrpc":"2.0","id":0,"result":1,"id":2}"#, None),
+            (r#"{"jsonrpc":"2.0","id":0,"result":1,"ID":2}"#, Some(",\"result\":1}")),
+            (
+                r#"{"jsonrpc":"2.0","id":0,"result":{"a":1},"x":"}"}"#,
+                Some(",\"result\":{\"a\":1}}"),
+            ),
+            (r#"{"jsonrpc":"2.0","id":0,"error":{},"x":{"error":{}}}"#, Some(",\"error\":{}}")),
+            (r#"{"jsonrpc":"2.0","id":0,"result":1,"error":{"code":5}}"#, None),
+            (r#"{"jsonrpc":"2.0","id":0,"result":1,"error":null}"#, Some(",\"result\":1}")),
+            (r#"{"jsonrpc":"2.0","id":0,"result":null,"error":{}}"#, Some(",\"error\":{}}")),
+        ] {
+            assert_eq!(texts(&format!("[{item}]"), 1), [expected.map(str::to_owned)], "{item}");
+        }
     }
 
     #[test]
