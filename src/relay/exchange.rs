@@ -307,7 +307,10 @@ impl Relay {
     fn lack(&self, candidate: &Candidate, request: &RelayRequest, reply: &Reply) -> Option<Lack> {
         // Errors are short: of a long response nothing need be parsed.
         let short = reply.body.short().filter(|_| request.path.is_none())?;
-        self.state.learn(candidate, (&request.calls, request.head), short, request.address)
+        let calls = (&request.calls, request.head);
+        let lack = self.state.learn(candidate, calls, short, request.address)?;
+        // It may use the words of a lack for what it did: only a method that is not there did nothing.
+        (request.repeatable || lack == Lack::Method).then_some(lack)
     }
 
     /// Asks one upstream, up to the end of the attempt, and notes the outcome at its gate.

@@ -309,8 +309,9 @@ impl RelayState {
         if !calls.opening.is_empty() {
             lock(&self.issued).note(response, &calls.opening, (place, address), now);
         }
-        if self.gates.len() == 1 {
-            return None; // there is no other
+        // There is no other, or an error alone would speak for all calls of a batch.
+        if self.gates.len() == 1 || calls.in_batch {
+            return None;
         }
         let lack = Lack::of(response, calls, head)?;
         // An upstream that is behind may have the block soon.

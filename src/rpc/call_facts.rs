@@ -29,6 +29,8 @@ pub(crate) struct NamedFilter {
 /// Facts of one call, or of all calls of a batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct CallFacts {
+    /// True for a batch, however few calls it has.
+    pub(crate) in_batch: bool,
     /// Methods, each once.
     pub(crate) methods: Vec<Box<str>>,
     /// Lowest block that is named by its number; `earliest` is 0.

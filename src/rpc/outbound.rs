@@ -91,7 +91,8 @@ impl Outbound {
 
     pub(super) fn empty(batch: bool) -> Self {
         let (body, ids) = (Vec::new(), Vec::new());
-        let (facts, transactions, calls) = (Box::default(), None, None);
+        let facts = Box::new(CallFacts { in_batch: batch, ..CallFacts::default() });
+        let (transactions, calls) = (None, None);
         let (repeatable, purpose) = (true, Purpose::Any);
         let (says_behind, reserved) = (false, None);
         Self {

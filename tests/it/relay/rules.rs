@@ -123,6 +123,31 @@ fn call_that_its_upstream_refuses_sends_no_other_one_elsewhere() {
     assert_eq!(node.counters().calls(SEND), 1);
 }
 
+/// Else an upstream that uses such words for its own reasons would have its transactions made public.
+#[test]
+fn words_of_a_lack_send_no_transaction_elsewhere() {
+    let node = devnet(9);
+    let (private, raw, rule) = private_upstream(&node);
+    let (_dir, neve) = follow(&node, &["--on-miss", "relay", "--relay-to", &rule]);
+    let call = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{SEND}","params":{raw}}}"#);
+    let batch = format!("[{call},{call}]");
+    let error = |code: i32, words: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":{code},"message":"{words}"}}}}"#)
+    };
+    let pruned = error(-32000, "transaction pruned from the private pool");
+    let missing = error(-32000, "missing trie node 1a (path ) state 0x1a is not available");
+    let absent = error(-32601, "the method does not exist");
+    // An error alone for a batch does not say that nothing of the batch was done.
+    for (body, answer) in
+        [(&call, &pruned), (&call, &missing), (&batch, &pruned), (&batch, &absent)]
+    {
+        private.answer_with(SEND, answer);
+        let told = neve.client().post(body);
+        assert_eq!((told.status, told.text()), (200, answer.clone()), "{body}");
+        assert_eq!(node.counters().calls(SEND), 0, "{answer}");
+    }
+}
+
 /// Else a client could send so many that those of all others go to the public upstream.
 #[test]
 fn limit_of_the_upstream_of_a_rule_sends_no_transaction_elsewhere() {
