@@ -12,42 +12,38 @@ const OPEN_MAX: Duration = Duration::from_secs(5);
 /// Longest pause that an upstream can ask for.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
+/// Time after which a probe has failed.
+pub(super) const PROBE_MAX: Duration = Duration::from_secs(2);
+
 /// State of the breaker of one upstream.
 #[derive(Debug, Default)]
 pub(super) struct UpstreamBreaker {
     /// Failures since the last success.
     failures: u32,
-    /// No request is made before then.
+    /// No request is made before then. Behind it all may: a client that kept others waiting for its own request
+    /// could hold the upstream.
     closed_from: Option<Instant>,
     /// Time of the last opening.
     open: Duration,
-    /// True while one request tries whether the upstream works again.
-    trying: bool,
+    /// Time until which a probe is waited for.
+    probed: Option<Instant>,
     /// Time until which the upstream wants to be left alone. Responses to older requests end no pause.
     paused: Option<Instant>,
 }
 
 impl UpstreamBreaker {
-    /// Takes the right to make a request. While the breaker is about to close, one request at a time
-    /// gets it.
-    pub(super) fn enter(&mut self, now: Instant) -> bool {
-        if !self.allows(now) {
-            return false;
-        }
-        if self.failures >= FAILURES_MAX {
-            self.closed_from = Some(now + OPEN); // others wait for this one's outcome
-            self.trying = true;
-        }
-        true
+    /// True if a request may be made.
+    pub(super) fn allows(&self, now: Instant) -> bool {
+        !self.is_paused(now) && !self.is_open(now)
     }
 
-    /// True if a request may be made. One that does not enter takes no right from others, and has no outcome.
-    pub(super) fn allows(&self, now: Instant) -> bool {
-        self.paused.is_none_or(|until| now >= until) && !self.is_open(now)
+    /// True while the upstream wants to be left alone.
+    pub(super) fn is_paused(&self, now: Instant) -> bool {
+        self.paused.is_some_and(|until| now < until)
     }
 
     /// True if failures keep requests from the upstream. A pause that it wants is no failure.
-    pub(super) fn is_open(&self, now: Instant) -> bool {
+    fn is_open(&self, now: Instant) -> bool {
         self.closed_from.is_some_and(|from| now < from)
     }
 
@@ -56,15 +52,47 @@ impl UpstreamBreaker {
         *self = Self { paused: self.paused, ..Self::default() };
     }
 
-    /// Notes that the upstream did not answer.
+    /// Notes a failure that no client can cause. The fifth in a row opens the breaker, and after that each
+    /// one that comes while it is closed.
     pub(super) fn failed(&mut self, now: Instant) {
-        if self.is_open(now) && !std::mem::take(&mut self.trying) && self.failures >= FAILURES_MAX {
-            return; // it was made before the breaker opened, as others that failed
-        }
-        self.failures = self.failures.saturating_add(1);
+        self.suspect(now);
         if self.failures >= FAILURES_MAX {
+            self.open(now);
+        }
+    }
+
+    /// Notes a failure that the call of a client may have caused. Only a probe opens the breaker then.
+    pub(super) fn suspect(&mut self, now: Instant) {
+        // While it is open: the request was made before, as others that failed.
+        if !self.is_open(now) {
+            self.failures = self.failures.saturating_add(1);
+        }
+    }
+
+    fn open(&mut self, now: Instant) {
+        if !self.is_open(now) {
             self.open = (2 * self.open).clamp(OPEN, OPEN_MAX);
             self.closed_from = Some(now + self.open);
+        }
+    }
+
+    /// True if a probe is due; the caller makes it, and notes its outcome.
+    pub(super) fn begins_probe(&mut self, now: Instant) -> bool {
+        let is_probed = self.probed.is_some_and(|until| now < until);
+        let is_due = self.failures >= FAILURES_MAX && !is_probed && self.allows(now);
+        if is_due {
+            self.probed = Some(now + PROBE_MAX);
+        }
+        is_due
+    }
+
+    /// Notes the outcome of a probe. A call that was answered meanwhile says more than one that failed.
+    pub(super) fn note_probe(&mut self, works: bool, now: Instant) {
+        self.probed = None;
+        if works {
+            self.succeeded();
+        } else if self.failures >= FAILURES_MAX {
+            self.open(now);
         }
     }
 
@@ -82,20 +110,50 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn breaker_opens_after_failures_in_a_row_and_tries_one_request() {
+    fn breaker_opens_after_failures_in_a_row_and_holds_up_no_request_behind_its_time() {
         let now = Instant::now();
         let mut breaker = UpstreamBreaker::default();
         (0..4).for_each(|_| breaker.failed(now));
-        assert!(breaker.enter(now));
+        assert!(breaker.allows(now));
         breaker.failed(now);
-        assert!(!breaker.enter(now) && !breaker.enter(now + SECOND / 2));
-        assert!(breaker.enter(now + SECOND), "one request tries");
-        assert!(!breaker.enter(now + SECOND), "others wait for it");
+        assert!(!breaker.allows(now) && !breaker.allows(now + SECOND / 2));
+        assert!(
+            breaker.allows(now + SECOND),
+            "a client that left without an outcome holds nothing"
+        );
         breaker.failed(now + SECOND);
-        assert!(!breaker.enter(now + 2 * SECOND), "twice as long");
-        assert!(breaker.enter(now + 3 * SECOND));
+        assert!(!breaker.allows(now + 2 * SECOND), "twice as long");
+        assert!(breaker.allows(now + 3 * SECOND));
         breaker.succeeded();
-        assert!(breaker.enter(now + 3 * SECOND) && breaker.enter(now + 3 * SECOND));
+        breaker.failed(now + 3 * SECOND);
+        assert!(breaker.allows(now + 3 * SECOND));
+    }
+
+    #[test]
+    fn failures_of_calls_open_the_breaker_only_if_a_probe_fails_too() {
+        let now = Instant::now();
+        let mut breaker = UpstreamBreaker::default();
+        (0..4).for_each(|_| breaker.suspect(now));
+        assert!(!breaker.begins_probe(now));
+        (0..99).for_each(|_| breaker.suspect(now));
+        assert!(breaker.begins_probe(now) && breaker.allows(now));
+        assert!(!breaker.begins_probe(now), "one at a time");
+        assert!(breaker.begins_probe(now + PROBE_MAX), "the first one was given up");
+        breaker.note_probe(true, now);
+        assert!(!breaker.begins_probe(now), "the calls were at fault");
+        (0..5).for_each(|_| breaker.suspect(now));
+        assert!(breaker.begins_probe(now));
+        breaker.note_probe(false, now);
+        assert!(!breaker.allows(now + SECOND / 2) && !breaker.begins_probe(now + SECOND / 2));
+        let later = now + SECOND;
+        assert!(breaker.allows(later) && breaker.begins_probe(later), "beside the next call");
+        breaker.note_probe(false, later);
+        assert!(!breaker.allows(later + SECOND), "twice as long");
+        let later = later + 2 * SECOND;
+        assert!(breaker.begins_probe(later));
+        breaker.succeeded();
+        breaker.note_probe(false, later);
+        assert!(breaker.allows(later), "a call was answered meanwhile");
     }
 
     #[test]
@@ -103,9 +161,9 @@ mod tests {
         let now = Instant::now();
         let mut breaker = UpstreamBreaker::default();
         (0..256).for_each(|_| breaker.failed(now));
-        assert!(!breaker.enter(now + SECOND / 2) && breaker.enter(now + SECOND));
+        assert!(!breaker.allows(now + SECOND / 2) && breaker.allows(now + SECOND));
         (0..256).for_each(|_| breaker.failed(now + SECOND));
-        assert!(!breaker.enter(now + 2 * SECOND) && breaker.enter(now + 3 * SECOND));
+        assert!(!breaker.allows(now + 2 * SECOND) && breaker.allows(now + 3 * SECOND));
     }
 
     #[test]
@@ -115,7 +173,7 @@ mod tests {
         for _ in 0..20 {
             breaker.failed(now);
             now += OPEN_MAX;
-            assert!(breaker.enter(now));
+            assert!(breaker.allows(now));
         }
     }
 
@@ -127,7 +185,7 @@ mod tests {
             (0..4).for_each(|_| breaker.failed(now));
             breaker.succeeded();
         }
-        assert!(breaker.enter(now));
+        assert!(breaker.allows(now));
     }
 
     #[test]
@@ -135,9 +193,9 @@ mod tests {
         let now = Instant::now();
         let mut breaker = UpstreamBreaker::default();
         breaker.pause(Duration::from_hours(1), now);
-        assert!(!breaker.enter(now + 29 * SECOND) && breaker.enter(now + 30 * SECOND));
+        assert!(!breaker.allows(now + 29 * SECOND) && breaker.allows(now + 30 * SECOND));
         breaker.pause(SECOND, now);
-        assert!(!breaker.enter(now + 29 * SECOND), "a later pause shortens none");
+        assert!(!breaker.allows(now + 29 * SECOND), "a later pause shortens none");
     }
 
     #[test]
@@ -146,11 +204,11 @@ mod tests {
         let mut breaker = UpstreamBreaker::default();
         breaker.pause(3 * SECOND, now);
         breaker.succeeded();
-        assert!(!breaker.enter(now + 2 * SECOND) && breaker.enter(now + 3 * SECOND));
+        assert!(!breaker.allows(now + 2 * SECOND) && breaker.allows(now + 3 * SECOND));
         // Nor does it count as open: failures meanwhile count.
         breaker.pause(3 * SECOND, now);
         (0..5).for_each(|_| breaker.failed(now));
         breaker.succeeded();
-        assert!(!breaker.enter(now + 2 * SECOND) && breaker.enter(now + 3 * SECOND));
+        assert!(!breaker.allows(now + 2 * SECOND) && breaker.allows(now + 3 * SECOND));
     }
 }

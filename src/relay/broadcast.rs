@@ -161,6 +161,7 @@ impl Relay {
                 continue; // one that stands alone
             }
             places.push(candidate.place);
+            self.probe_if_due(candidate.place);
             let permit = Arc::clone(&self.state.sending[candidate.place]).try_acquire_owned();
             let entered = permit.map_err(|_| Failure::Limited).and_then(|permit| {
                 self.state.enter(&candidate, request.address, now).map(|()| permit)

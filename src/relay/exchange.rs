@@ -1,5 +1,7 @@
 //! The choice of an upstream for a relayed request, and the request itself.
 
+mod probe;
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +13,7 @@ use hyper::http::uri::PathAndQuery;
 use serde::Deserialize;
 use tokio::time::timeout;
 
+use self::probe::ask_own;
 use super::answer::{Answer, AnswerBody, BegunBody, Counted, Veil};
 use super::failure::Failure;
 use super::gate::UpstreamGate;
@@ -254,12 +257,12 @@ impl Relay {
             if tried.may_end() && self.state.is_doubted(candidate.place, now.into_std()) {
                 continue;
             }
-            if let Err(refused) = self.state.enter(&candidate, request.address, now.into_std()) {
+            // Any client can use up a limit, or make calls that fail. The transactions of others must not go
+            // elsewhere then.
+            let is_own = request.calls.sends() && candidate.ruled;
+            if let Err(refused) = self.enter(&candidate, request, is_own, now.into_std()) {
                 tried.refused(refused);
-                // Any client can use up a limit. The transactions of others must not go elsewhere then.
-                is_for_ruled |= request.calls.sends()
-                    && candidate.ruled
-                    && self.state.works(candidate.place, now.into_std());
+                is_for_ruled |= is_own;
                 continue;
             }
             let others = candidates.peek().is_some_and(|next| next.place != candidate.place);
@@ -302,6 +305,20 @@ impl Relay {
         tried.end()
     }
 
+    /// Takes the right to make a request. `is_own` says that a rule has it for this upstream alone.
+    fn enter(
+        &self,
+        candidate: &Candidate,
+        request: &RelayRequest,
+        is_own: bool,
+        now: Instant,
+    ) -> Result<(), Failure> {
+        if is_own {
+            return self.state.enter_despite_failures(candidate, request.address, now);
+        }
+        self.state.enter(candidate, request.address, now)
+    }
+
     /// Thing that the upstream lacks for a call, so that another one may have it. It has done nothing
     /// then.
     fn lack(&self, candidate: &Candidate, request: &RelayRequest, reply: &Reply) -> Option<Lack> {
@@ -320,6 +337,8 @@ impl Relay {
         attempt: Attempt<'_>,
     ) -> UpstreamOutcome {
         let (place, Attempt { request, began, until }) = (candidate.place, attempt);
+        // Behind an opening: the first call goes with a probe of its own, and waits for nothing.
+        self.probe_if_due(place);
         let exchange = pin!(self.exchange(candidate, request, began.into_std()));
         match self.ticker.until(until, exchange).await {
             None => {
@@ -329,6 +348,7 @@ impl Relay {
             }
             Some(Err((failure, unsent))) => {
                 self.state.gate(place).misanswered(failure, Instant::now());
+                self.probe_if_due(place);
                 UpstreamOutcome::Failed(failure, unsent)
             }
             Some(Ok(reply)) => match self.lack(candidate, request, &reply) {
@@ -416,9 +436,7 @@ impl Relay {
         }
         let call = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber","params":[]}"#;
         let more = request.headers(self.state.number);
-        let sent = self.clients[place].send(None, Some(Bytes::from_static(call.as_bytes())), more);
-        let response = self.state.check(place, sent.await.ok()?, true).ok()?;
-        let body = BegunBody::read(response.into_body()).await.ok()?;
+        let body = ask_own(&self.state, &self.clients[place], place, call, more).await.ok()?;
         let Number { result } = serde_json::from_slice(body.short()?).ok()?;
         height(result)
     }

@@ -69,7 +69,7 @@ impl UpstreamGate {
         following: Option<&mut RateLimiter>,
         now: Instant,
     ) -> Result<(), Failure> {
-        self.pass(address, following, now, UpstreamBreaker::enter)?;
+        self.enter_socket(address, following, now)?;
         // For a while no other request tries it: see `rank`.
         if self.is_due(now) {
             self.probed = Some(now + PROBE);
@@ -87,20 +87,27 @@ impl UpstreamGate {
         if !self.handshakes.allows(now) {
             return Err(Failure::NoUpstream);
         }
-        self.enter_socket(address, following, now)?;
-        self.handshakes.enter(now);
-        Ok(())
+        self.enter_socket(address, following, now)
     }
 
-    /// Takes the right to make a request over a WebSocket. Its time and its outcome say nothing of HTTP, so it takes
-    /// no trial of the breaker, and others wait for none.
+    /// Takes the right to make a request over a WebSocket. Its time and its outcome say nothing of HTTP.
     pub(super) fn enter_socket(
         &mut self,
         address: ClientAddress,
         following: Option<&mut RateLimiter>,
         now: Instant,
     ) -> Result<(), Failure> {
-        self.pass(address, following, now, |breaker, now| breaker.allows(now))
+        self.pass(address, following, now, self.breaker.allows(now))
+    }
+
+    /// Takes the right to make a request that may go to no other upstream: it goes to one that fails, too.
+    pub(super) fn enter_despite_failures(
+        &mut self,
+        address: ClientAddress,
+        following: Option<&mut RateLimiter>,
+        now: Instant,
+    ) -> Result<(), Failure> {
+        self.pass(address, following, now, !self.breaker.is_paused(now))
     }
 
     fn pass(
@@ -108,7 +115,7 @@ impl UpstreamGate {
         address: ClientAddress,
         following: Option<&mut RateLimiter>,
         now: Instant,
-        breaker: impl FnOnce(&mut UpstreamBreaker, Instant) -> bool,
+        allows: bool,
     ) -> Result<(), Failure> {
         let busy = |pace: &mut RateLimiter| !pace.wait(now).is_zero();
         // Both limits hold: the relay's own, and that of the upstream, which following shares.
@@ -116,8 +123,7 @@ impl UpstreamGate {
         if is_busy {
             return Err(Failure::Limited);
         }
-        // The breaker comes last: it counts on an outcome of each request that enters.
-        if !breaker(&mut self.breaker, now) {
+        if !allows {
             return Err(Failure::NoUpstream);
         }
         self.pace.made(address, now);
@@ -187,7 +193,7 @@ impl UpstreamGate {
 
     /// Notes that the connection broke, or that no response came of it.
     pub(super) fn failed(&mut self, now: Instant) {
-        self.breaker.failed(now);
+        self.breaker.suspect(now);
         self.doubt(now);
     }
 
@@ -309,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn response_that_is_none_neither_ranks_nor_closes_the_breaker() {
+    fn response_that_is_none_does_not_rank() {
         let now = Instant::now();
         let [mut wrong, mut slow] = [(); 2].map(|()| gate(now));
         slow.answered(1000 * MILLI, now);
@@ -317,22 +323,18 @@ mod tests {
         wrong.misanswered(Failure::Status(502), now);
         assert!(slow.rank(true, now) < wrong.rank(true, now), "it is asked last");
         (0..4).for_each(|_| wrong.misanswered(Failure::NotJson, now));
-        assert_eq!(
-            wrong.enter(address(1), None, now),
-            Err(Failure::NoUpstream),
-            "the breaker is open"
-        );
-        // Requests that try a breaker that is about to close: it closes, or is open again.
-        let second = 1000 * MILLI;
-        wrong.enter(address(1), None, now + second).unwrap();
-        wrong.misanswered(Failure::NoLength, now + second);
-        assert!(wrong.enter(address(1), None, now + 2 * second).is_err());
-        wrong.enter(address(1), None, now + 3 * second).unwrap();
-        wrong.misanswered(Failure::NotServed, now + 3 * second);
-        assert!(
-            (0..9).all(|_| wrong.enter(address(1), None, now + 3 * second).is_ok()),
-            "it works"
-        );
+        assert!(wrong.enter(address(1), None, now).is_ok() && wrong.breaker.begins_probe(now));
+        wrong.breaker.note_probe(false, now);
+        assert_eq!(wrong.enter(address(1), None, now), Err(Failure::NoUpstream));
+        assert_eq!(wrong.enter_despite_failures(address(1), None, now), Ok(()));
+        // The next one that is answered says that it works.
+        let later = now + 1000 * MILLI;
+        (0..9).for_each(|_| assert!(wrong.enter(address(1), None, later).is_ok()));
+        wrong.misanswered(Failure::NotServed, later);
+        assert!(!wrong.breaker.begins_probe(later));
+        wrong.breaker.pause(1000 * MILLI, later);
+        let paused = wrong.enter_despite_failures(address(1), None, later);
+        assert_eq!(paused, Err(Failure::NoUpstream));
     }
 
     #[test]
@@ -434,14 +436,14 @@ mod tests {
             assert!(gate.enter_handshake(address(1), None, now).is_ok(), "{failure:?}");
             assert!(gate.socket_rank(now).doubted, "{failure:?}");
         }
-        // Nor do they take the trial of HTTP, or end its failures.
+        // Nor do they end the failures of HTTP, or the pause after them.
         (0..5).for_each(|_| gate.failed(now));
-        assert_eq!(gate.enter_handshake(address(1), None, now), Err(Failure::NoUpstream));
         gate.note_handshake(None, now);
+        assert!(gate.breaker.begins_probe(now));
+        gate.breaker.note_probe(false, now);
+        assert_eq!(gate.enter_handshake(address(1), None, now), Err(Failure::NoUpstream));
         let later = now + second;
         assert!(gate.enter_handshake(address(1), None, later).is_ok());
         assert!(gate.enter_socket(address(1), None, later).is_ok());
-        assert!(gate.enter(address(1), None, later).is_ok(), "the trial");
-        assert!(gate.enter(address(1), None, later).is_err());
     }
 }

@@ -143,6 +143,19 @@ impl RelayState {
         self.enter_by(candidate, |gate, following| gate.enter(address, following, now))
     }
 
+    /// Takes this right for a transaction that a rule has for this upstream.
+    pub(super) fn enter_despite_failures(
+        &self,
+        candidate: &Candidate,
+        address: ClientAddress,
+        now: Instant,
+    ) -> Result<(), Failure> {
+        let enter = |gate: &mut UpstreamGate, following: Option<&mut RateLimiter>| {
+            gate.enter_despite_failures(address, following, now)
+        };
+        self.enter_by(candidate, enter)
+    }
+
     /// Takes this right for the handshake of a WebSocket.
     pub(super) fn enter_handshake(
         &self,
@@ -269,11 +282,6 @@ impl RelayState {
             all.push(again);
         }
         all
-    }
-
-    /// True if no failures keep requests from an upstream. A limit may.
-    pub(super) fn works(&self, place: usize, now: Instant) -> bool {
-        !self.gate(place).breaker.is_open(now)
     }
 
     /// True if an upstream did not answer a moment ago.

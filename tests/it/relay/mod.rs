@@ -4,6 +4,7 @@ mod attacks;
 mod batches;
 mod bodies;
 mod bounds;
+mod breaker;
 mod broadcasts;
 mod calls;
 mod chaos;

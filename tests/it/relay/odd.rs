@@ -114,34 +114,60 @@ pub(super) fn each_asked(
     odd[0].answer_with(method, &answers[0]);
 }
 
-/// Serves a connection as its first request wants: neve has connections for relayed requests alone.
+/// Serves a connection up to the first request with an odd answer.
 fn serve(
     neve: TcpStream,
     node: SocketAddr,
     answers: &Mutex<HashMap<String, Answer>>,
 ) -> std::io::Result<()> {
     let mut reader = BufReader::new(neve.try_clone()?);
-    let first = request(&mut reader)?;
-    let text = String::from_utf8_lossy(&first);
-    let answer = answers.lock().expect("no panic").iter_mut().find_map(|(method, answer)| {
-        answer.asked += u64::from(text.contains(&format!("\"{method}\"")));
-        text.contains(&format!("\"{method}\"")).then(|| answer.clone())
-    });
-    let Some(Answer { bytes, closes, delay, .. }) = answer else {
-        let mut node = TcpStream::connect(node)?;
-        node.write_all(&first)?;
-        let (to_node, from_node) = (node.try_clone()?, node);
-        let to_neve = neve;
-        thread::spawn(move || copy(from_node, to_neve));
-        copy(reader, to_node);
-        return Ok(());
-    };
-    if !delay.is_zero() {
-        neve.set_read_timeout(Some(delay))?;
+    let mut to_node = None;
+    loop {
+        let asked = request(&mut reader)?;
+        let text = String::from_utf8_lossy(&asked);
+        if asked.is_empty() {
+            return Ok(()); // neve has ended it
+        }
+        let answer = answers.lock().expect("no panic").iter_mut().find_map(|(method, answer)| {
+            let is_asked = text.contains(&format!("\"{method}\""));
+            answer.asked += u64::from(is_asked);
+            is_asked.then(|| answer.clone())
+        });
+        if let Some(answer) = answer {
+            return write(neve, reader, &answer);
+        }
+        let mut node = match to_node.take() {
+            Some(node) => node,
+            None => connect(node, &neve)?,
+        };
+        node.write_all(&asked)?;
+        if text.to_lowercase().contains("\r\nupgrade:") {
+            copy(reader, node);
+            return Ok(());
+        }
+        to_node = Some(node);
+    }
+}
+
+/// Connects to the node, whose bytes go to neve.
+fn connect(node: SocketAddr, neve: &TcpStream) -> std::io::Result<TcpStream> {
+    let node = TcpStream::connect(node)?;
+    let (from_node, to_neve) = (node.try_clone()?, neve.try_clone()?);
+    thread::spawn(move || copy(from_node, to_neve));
+    Ok(node)
+}
+
+fn write(
+    neve: TcpStream,
+    mut reader: BufReader<TcpStream>,
+    answer: &Answer,
+) -> std::io::Result<()> {
+    if !answer.delay.is_zero() {
+        neve.set_read_timeout(Some(answer.delay))?;
         let _ = reader.read(&mut [0]); // or until neve ends it
     }
-    (&neve).write_all(&bytes)?;
-    if !closes {
+    (&neve).write_all(&answer.bytes)?;
+    if !answer.closes {
         let _ = reader.read(&mut [0]); // until neve ends it
     }
     neve.shutdown(Shutdown::Both)

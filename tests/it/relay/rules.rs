@@ -148,6 +148,25 @@ fn words_of_a_lack_send_no_transaction_elsewhere() {
     }
 }
 
+/// Else a client could have the transactions of all others sent to the public upstream.
+#[test]
+fn failures_of_the_upstream_of_a_rule_send_no_transaction_elsewhere() {
+    let node = devnet(9);
+    let (private, raw, rule) = private_upstream(&node);
+    let (_dir, neve) = follow(&node, &["--on-miss", "relay", "--relay-to", &rule]);
+    let broken = b"HTTP/1.1 500 x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+    for method in ["eth_chainId", SEND] {
+        private.answer_as(method, broken);
+    }
+    for _ in 0..12 {
+        let failed = neve.client().call(SEND, &raw);
+        assert_eq!(failed.status, 502, "{}", failed.text());
+    }
+    private.answer_with(SEND, &result("private"));
+    assert_eq!(neve.client().result(SEND, &raw), "private");
+    assert_eq!(node.counters().calls(SEND), 0);
+}
+
 /// Else a client could send so many that those of all others go to the public upstream.
 #[test]
 fn limit_of_the_upstream_of_a_rule_sends_no_transaction_elsewhere() {
