@@ -3,10 +3,12 @@
 //! They are written anew from the parts that were checked. An upstream that reads odd JSON in
 //! another way, such as a key that stands twice, could take the client's own text for another call.
 
+mod answered;
 mod parts;
 
 use neve_jsonrpc::{Kind, Message, Request, RpcError, envelope, parse_at_most};
 
+pub(crate) use self::answered::{is_same_id, members_of};
 use self::parts::is_transaction;
 pub(crate) use self::parts::{Part, Transactions};
 use super::call_facts::{CallFacts, NamedFilter, only_reads};

@@ -279,29 +279,35 @@ impl Relayer {
     }
 
     /// Relays a message of a WebSocket, and returns its whole response, or an error in its place. A notification
-    /// that fails has no response, as at the node. `None` if clients use too much memory.
+    /// that fails has no response, as at the node.
     pub(crate) async fn whole(
         &self,
         mut call: Outbound,
         origin: CallOrigin<'_>,
-    ) -> Option<ResponseBody> {
+        offload: &Offload,
+    ) -> Result<ResponseBody, NotFilled> {
         let account = origin.account;
         let bytes = match self.fetch(&mut call, &origin).await {
-            Ok(Fetched { mut bytes, behind, .. }) => {
-                // A message has no headers.
-                if behind {
-                    say_behind(&mut bytes);
-                }
+            Ok(fetched) => {
+                let is_short = fetched.bytes.len() <= LONG_BODY;
+                // The work has the memory as well: without a client it is done all the same.
+                let check = move || message_of(&call, fetched);
+                let (bytes, _memory) = if is_short {
+                    check()
+                } else {
+                    let checking = offload.run(Class::Search, origin.address, check);
+                    checking.await.map_err(NotFilled::NotDone)?
+                };
                 bytes
             }
             // A notification gets no response, not even an error (JSON-RPC 2.0, 4.1).
             Err(NotRelayed::Failure(_)) if call.is_silent() => Vec::new(),
             Err(NotRelayed::Failure(failure)) => call.error(&failure.error()),
-            Err(NotRelayed::NoRoom) => return None,
+            Err(NotRelayed::NoRoom) => return Err(NotFilled::NoRoom),
         };
         let mut body = ResponseBody::from(bytes);
         let held = body.held();
-        body.reserve(account, held).then_some(body)
+        body.reserve(account, held).then_some(body).ok_or(NotFilled::NoRoom)
     }
 
     /// Relays a request, and holds its response whole.
@@ -378,6 +384,24 @@ impl Relayer {
         request.kept = Some(Kept { place: Arc::clone(&place), memory: kept });
         Ok(Held { _place: RequestPlace::Shared(place), memory })
     }
+}
+
+/// Message with the response to calls, or with an error if the response answers others, and its memory. That takes
+/// long for a long response.
+fn message_of(call: &Outbound, fetched: Fetched) -> (Vec<u8>, Reservation) {
+    let Fetched { mut bytes, behind, memory } = fetched;
+    let message = match (call.is_silent(), call.is_answered_by(&bytes)) {
+        (true, _) => Vec::new(),
+        (false, false) => call.error(&Failure::NotJson.error()),
+        (false, true) => {
+            // A message has no headers.
+            if behind {
+                say_behind(&mut bytes);
+            }
+            bytes
+        }
+    };
+    (message, memory)
 }
 
 /// The request of calls; takes their text.

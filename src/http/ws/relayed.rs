@@ -59,8 +59,9 @@ impl WsConnection<'_> {
             WsResponse::Relay(mut call) => {
                 let calls = call.count(&self.rpc.counters);
                 note_source(entry.as_ref(), "relay");
+                let asking = relay.whole(call, origin, self.offload);
                 Box::pin(async move {
-                    let body = relay.whole(call, origin).await.ok_or_else(CloseReason::no_room);
+                    let body = asking.await.map_err(|why| unfilled(&why));
                     calls.time(&rpc.counters, began.elapsed());
                     RelayedMessage { body, entry, frame: number }
                 })

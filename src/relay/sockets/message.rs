@@ -2,46 +2,38 @@
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
-
 use crate::relay::issued::ID_LEN_MAX;
+use crate::rpc::members_of;
 
 /// Message from an upstream.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Incoming {
+pub(super) enum Incoming<'t> {
     /// Notification of the subscription of this id.
     Notification(Box<str>),
-    /// Response to a call: the id, if it opened a subscription.
-    Response(Option<Box<str>>),
+    /// Response to the call of this id, and the id of the subscription if it opened one.
+    Response(&'t str, Option<Box<str>>),
 }
 
-impl Incoming {
+impl<'t> Incoming<'t> {
     /// Reads a message; `None` if it is neither.
-    pub(super) fn read(text: &str) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct Parts<'a> {
-            #[serde(borrow)]
-            params: Option<Params<'a>>,
-            #[serde(borrow)]
-            result: Option<&'a RawValue>,
-            #[serde(borrow)]
-            error: Option<&'a RawValue>,
-        }
-        #[derive(Deserialize)]
-        struct Params<'a> {
-            #[serde(borrow)]
-            subscription: Cow<'a, str>,
-        }
-        let parts: Parts<'_> = serde_json::from_str(text).ok()?;
+    pub(super) fn read(text: &'t str) -> Option<Self> {
+        let names = ["id", "method", "params", "result", "error"];
+        let [own, method, params, result, error] = members_of(text.as_bytes(), names)?;
+        let error = error.filter(|error| error.get() != "null");
         // A message with parts of both kinds could be taken for either, so it is none.
-        match (parts.params, parts.result, parts.error) {
-            (Some(params), None, None) => id(&params.subscription).map(Self::Notification),
-            (None, Some(result), None) => match serde_json::from_str::<&str>(result.get()) {
-                Ok(text) => id(text).map(Some).map(Self::Response),
-                Err(_) => Some(Self::Response(None)),
-            },
-            (None, None, Some(_)) => Some(Self::Response(None)),
+        match (own, method, params, result, error) {
+            (None, _, Some(params), None, None) => {
+                let [subscription] = members_of(params.get().as_bytes(), ["subscription"])?;
+                let subscription: Cow<'_, str> = serde_json::from_str(subscription?.get()).ok()?;
+                id(&subscription).map(Self::Notification)
+            }
+            (Some(own), None, None, Some(result), None) => {
+                match serde_json::from_str::<&str>(result.get()) {
+                    Ok(text) => id(text).map(|opened| Self::Response(own.get(), Some(opened))),
+                    Err(_) => Some(Self::Response(own.get(), None)),
+                }
+            }
+            (Some(own), None, None, None, Some(_)) => Some(Self::Response(own.get(), None)),
             _ => None,
         }
     }
@@ -65,10 +57,10 @@ mod tests {
     #[test]
     fn notification_is_told_from_a_response() {
         let result = |text: &str| format!(r#"{{"jsonrpc":"2.0","id":"x","result":{text}}}"#);
-        let response = |id: Option<&str>| Some(Incoming::Response(id.map(Into::into)));
-        assert_eq!(Incoming::read(&result("\"0xAb\"")), response(Some("0xAb")));
-        assert_eq!(Incoming::read(&result("true")), response(None));
-        assert_eq!(Incoming::read(r#"{"id":1,"error":{"code":1}}"#), response(None));
+        let response = |own, id: Option<&str>| Some(Incoming::Response(own, id.map(Into::into)));
+        assert_eq!(Incoming::read(&result("\"0xAb\"")), response("\"x\"", Some("0xAb")));
+        assert_eq!(Incoming::read(&result("true")), response("\"x\"", None));
+        assert_eq!(Incoming::read(r#"{"id":1,"error":{"code":1}}"#), response("1", None));
         let text = r#"{"jsonrpc":"2.0","method":"eth_subscription","params":{"subscription":"0x1","result":{"a":[]}}}"#;
         assert_eq!(Incoming::read(text), Some(Incoming::Notification("0x1".into())));
     }
@@ -86,7 +78,18 @@ mod tests {
         for other in ["", "[]", "{}", "1", r#"{"params":{}}"#, r#"{"params":[]}"#, "{\"result\":"] {
             assert_eq!(Incoming::read(other), None, "{other}");
         }
-        let both = r#"{"result":"0x1","params":{"subscription":"0x2"}}"#;
-        assert_eq!(Incoming::read(both), None);
+        for both in [
+            r#"{"result":"0x1","params":{"subscription":"0x2"}}"#,
+            r#"{"id":5,"method":"eth_subscription","params":{"subscription":"0x2"}}"#,
+            r#"{"ID":5,"params":{"subscription":"0x2"}}"#,
+            r#"{"RESULT":1,"params":{"subscription":"0x2"}}"#,
+            r#"{"params":{"subscription":"0x2"},"Params":{"subscription":"0x3"}}"#,
+            r#"{"params":{"subscription":"0x2","SUBSCRIPTION":"0x3"}}"#,
+            r#"{"id":5,"result":"0x1","id":6}"#,
+            r#"{"id":5,"result":"0x1","method":"eth_subscription"}"#,
+            r#"{"result":"0x1"}"#,
+        ] {
+            assert_eq!(Incoming::read(both), None, "{both}");
+        }
     }
 }

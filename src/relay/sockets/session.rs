@@ -18,6 +18,7 @@ use super::event::{Command, Opening, SocketEnd, SocketEvent, Unsent};
 use super::message::{Incoming, unsubscribe};
 use super::metered::NO_ROOM;
 use crate::relay::{Counted, Failure, RelayState};
+use crate::rpc::{is_same_id, members_of};
 use crate::shared::Holder;
 
 /// Bytes of a message that waits, besides its text.
@@ -42,6 +43,8 @@ impl Drop for Open {
 /// A call whose response has not come.
 struct Current {
     deadline: Instant,
+    /// Id of a call of the client.
+    id: Option<Box<str>>,
     /// `None` if it ends a subscription: the client has its response already.
     counted: Option<Counted>,
 }
@@ -137,9 +140,9 @@ impl<'s> SocketSession<'s> {
 
     /// Sends the next call.
     async fn begin(&mut self, command: Command) -> Result<(), SocketEnd> {
-        let (text, counted) = match command {
-            Command::Subscribe(text) => match self.admit(text) {
-                Ok((text, counted)) => (text, Some(counted)),
+        let (text, id, counted) = match command {
+            Command::Subscribe(text) => match self.admit(&text) {
+                Ok((message, counted)) => (message, id_of(&text), Some(counted)),
                 Err(failure) => {
                     self.tell(SocketEvent::Refused(failure));
                     return Ok(());
@@ -149,23 +152,23 @@ impl<'s> SocketSession<'s> {
                 // Never refused: otherwise the upstream would go on sending to no reader.
                 self.state.charge(&self.upstream.candidate, self.opening.address);
                 self.ids.remove(&id);
-                (Message::text(unsubscribe(&id)), None)
+                (Message::text(unsubscribe(&id)), None, None)
             }
         };
         let deadline = Instant::now() + self.state.config.timeout;
-        self.current = Some(Current { deadline, counted });
+        self.current = Some(Current { deadline, id, counted });
         self.send(text).await
     }
 
     /// Makes a frame of a call, if the upstream may have it now.
-    fn admit(&mut self, text: Bytes) -> Result<(Message, Counted), Failure> {
+    fn admit(&mut self, text: &Bytes) -> Result<(Message, Counted), Failure> {
         // The first call was admitted before the handshake; to enter again would count it twice.
         let (first, mut counted) = match self.first.take() {
             Some(counted) => (true, counted),
             None => (false, Counted::new(Instant::now())),
         };
         // An id that is not UTF-8 cannot be in a text frame.
-        let text = text.try_into().map(Message::Text).map_err(|_| Failure::NotJson);
+        let text = text.clone().try_into().map(Message::Text).map_err(|_| Failure::NotJson);
         let entered = if first {
             Ok(())
         } else {
@@ -204,7 +207,7 @@ impl<'s> SocketSession<'s> {
         match Incoming::read(&text).ok_or(SocketEnd::Failed(Failure::NotJson))? {
             // A response with a key fails its call only. A notification with one ends the socket:
             // to drop it would leave a gap that the client cannot see.
-            Incoming::Response(_) if checked.is_err() => self.refuse(Failure::Secret),
+            Incoming::Response(..) if checked.is_err() => self.refuse(Failure::Secret),
             Incoming::Notification(_) if checked.is_err() => {
                 return Err(SocketEnd::Failed(Failure::Secret));
             }
@@ -213,19 +216,22 @@ impl<'s> SocketSession<'s> {
                 self.tell(SocketEvent::Notification(unsent, id));
             }
             Incoming::Notification(_) => {} // of one that was ended
-            Incoming::Response(id) => self.respond(&text, id)?,
+            Incoming::Response(own, id) => self.respond(&text, own, id)?,
         }
         Ok(())
     }
 
     /// Takes the response to the current call.
-    fn respond(&mut self, text: &str, id: Option<Box<str>>) -> Result<(), SocketEnd> {
+    fn respond(&mut self, text: &str, own: &str, id: Option<Box<str>>) -> Result<(), SocketEnd> {
         // For the response to an `eth_unsubscribe` no client waits.
-        let Some(Current { counted: Some(mut counted), .. }) = self.current.take() else {
+        let Some(Current { counted: Some(mut counted), id: called, .. }) = self.current.take()
+        else {
             return Ok(());
         };
+        // A client takes a response with another id for that of another call.
+        let is_other = called.is_none_or(|called| !is_same_id(&called, own));
         // The notifications of two subscriptions with one id cannot be told apart.
-        if id.as_ref().is_some_and(|id| self.ids.contains(id)) {
+        if is_other || id.as_ref().is_some_and(|id| self.ids.contains(id)) {
             counted.outcome = Failure::NotJson.label();
             return Err(SocketEnd::Failed(Failure::NotJson));
         }
@@ -272,6 +278,12 @@ impl<'s> SocketSession<'s> {
             _ => SocketEnd::Failed(Failure::Unreachable),
         }
     }
+}
+
+/// Id of a call that neve wrote.
+fn id_of(call: &[u8]) -> Option<Box<str>> {
+    let [id] = members_of(call, ["id"])?;
+    id.map(|id| id.get().into())
 }
 
 fn ping_interval(state: &RelayState) -> Duration {

@@ -77,6 +77,56 @@ fn body_that_is_no_response_is_an_error_if_no_other_upstream_is_there() {
     }
 }
 
+/// Else an upstream could answer in place of neve.
+#[test]
+fn answer_with_another_id_takes_the_place_of_no_other() {
+    let node = devnet(5);
+    let odd = Odd::start(node.address());
+    let (_dir, neve) = start(&odd, &[]);
+    let batch = format!("[{BALANCE},{NUMBER}]");
+    for item in [
+        r#"{"jsonrpc":"2.0","id":0,"result":"0xfake","id":8}"#,
+        r#"{"jsonrpc":"2.0","id":0,"result":"0xfake","error":{"code":1},"ID":8}"#,
+    ] {
+        odd.answer_with(METHOD, &format!("[{item}]"));
+        let text = neve.client().post(&batch).text();
+        assert!(!text.contains("0xfake"), "{text}");
+        let all: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!((&all[1]["id"], &all[1]["result"]), (&json!(8), &json!("0x5")), "{text}");
+    }
+}
+
+/// Over WebSocket a client finds the call of a message by its id alone.
+#[test]
+fn response_with_another_id_goes_to_no_client_of_a_websocket() {
+    let node = devnet(5);
+    let odd = Odd::start(node.address());
+    let (_dir, neve) = start(&odd, &[]);
+    let long = "0".repeat(100_000);
+    let notification = r#"[{"method":"eth_subscription","params":{"subscription":"0x1"}}]"#;
+    for body in [
+        r#"{"jsonrpc":"2.0","id":8,"result":"0xfake"}"#.to_owned(),
+        format!(r#"{{"jsonrpc":"2.0","id":7,"result":"0x{long}","id":8}}"#),
+        r#"[{"jsonrpc":"2.0","id":8,"result":"0xfake"}]"#.to_owned(),
+        notification.to_owned(),
+    ] {
+        odd.answer_with(METHOD, &body);
+        for way in [3, 5] {
+            assert_eq!(ask(&neve, way)["error"]["message"], NOT_JSON, "{way}: {body:.80}");
+        }
+        // Nor does a notification get a response.
+        let ok = || neve.count("neve_relay_requests_total{outcome=\"ok\"}");
+        let (mut ws, before) = (Ws::open(&neve), ok());
+        ws.send(&BALANCE.replace("\"id\":7,", ""));
+        neve.wait("its response", |_| (ok() > before).then_some(()));
+        ws.send(NUMBER);
+        assert!(ws.text().contains("\"id\":8,\"result\":\"0x5\""));
+    }
+    let whole = format!(r#"{{"jsonrpc":"2.0","id":7,"result":"0x{long}"}}"#);
+    odd.answer_with(METHOD, &whole);
+    assert_eq!(ask(&neve, 3)["result"], format!("0x{long}"));
+}
+
 #[test]
 fn notifications_want_no_response() {
     let node = devnet(5);

@@ -330,6 +330,34 @@ fn id_that_an_upstream_gives_twice_ends_the_connection() {
     assert!(upstream.is_closed());
 }
 
+/// Else an upstream could answer other calls of the client, or speak for subscriptions that neve serves.
+#[test]
+fn message_with_the_id_of_another_call_ends_the_connection() {
+    let world = start(&[]);
+    for text in [
+        r#"{"jsonrpc":"2.0","id":99,"result":"0x1"}"#,
+        r#"{"jsonrpc":"2.0","id":1,"result":"0x1","id":99}"#,
+        r#"{"jsonrpc":"2.0","result":"0x1"}"#,
+    ] {
+        let mut ws = Ws::open(&world.neve);
+        send(&mut ws, "eth_subscribe", PENDING);
+        let mut upstream = world.script.accept();
+        upstream.text();
+        assert!(upstream.send(text));
+        assert_eq!(error(&ws.text()).0, -32603, "{text}");
+        assert!(upstream.is_closed());
+    }
+    for text in [
+        r#"{"id":5,"result":"0x1","method":"eth_subscription","params":{"subscription":"0x1"}}"#,
+        r#"{"id":5,"RESULT":"0x1","params":{"subscription":"0x1","result":"0x1"}}"#,
+        r#"{"method":"eth_subscription","params":{"subscription":"0x1","Subscription":"0x2"}}"#,
+    ] {
+        let (mut ws, mut upstream) = world.subscribed("0x1");
+        assert!(upstream.send(text));
+        assert_eq!(ws.end(), ended(1012, LEFT), "{text}");
+    }
+}
+
 #[test]
 fn memory_of_one_client_is_no_failure_of_the_upstream() {
     let node = devnet(5);
