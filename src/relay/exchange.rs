@@ -347,8 +347,11 @@ impl Relay {
                 UpstreamOutcome::Failed(Failure::TimedOut, false)
             }
             Some(Err((failure, unsent))) => {
-                self.state.gate(place).misanswered(failure, Instant::now());
-                self.probe_if_due(place);
+                // At another path only an end of the connection says something of JSON-RPC.
+                if request.path.is_none() || failure == Failure::Unreachable {
+                    self.state.gate(place).misanswered(failure, Instant::now());
+                    self.probe_if_due(place);
+                }
                 UpstreamOutcome::Failed(failure, unsent)
             }
             Some(Ok(reply)) => match self.lack(candidate, request, &reply) {

@@ -366,7 +366,10 @@ impl RelayState {
             // APIs other than JSON-RPC answer with statuses of their own.
             status if !is_rpc && is_answer(status) => {}
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-                self.pause(place, headers);
+                // Another API has limits of its own.
+                if is_rpc {
+                    self.pause(place, headers);
+                }
                 return Err(Failure::Limited);
             }
             StatusCode::MISDIRECTED_REQUEST => return Err(Failure::NotServed),

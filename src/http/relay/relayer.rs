@@ -7,7 +7,9 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use http_body_util::BodyExt;
 use hyper::Response;
-use hyper::header::{CONTENT_TYPE, HeaderMap};
+use hyper::header::{
+    CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderValue, X_CONTENT_TYPE_OPTIONS,
+};
 use tokio::sync::Semaphore;
 
 use super::paths::RelayPaths;
@@ -28,6 +30,9 @@ use crate::shared::{Account, Class, ClientAddress, Holder, Reservation};
 /// Memory of a relayed request besides its own bytes: one read from the upstream, and as much in flight to
 /// the client.
 const BYTES: usize = 2 * STREAM_READ_BYTES;
+
+const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
+const SANDBOX: HeaderValue = HeaderValue::from_static("sandbox");
 
 /// The relay as all listeners share it.
 #[derive(Clone)]
@@ -160,6 +165,11 @@ impl Relayer {
         if let Some(content_type) = answer.content_type {
             // Not by `extend`: it makes room for one header alone, and the map grows three times.
             response.headers_mut().insert(CONTENT_TYPE, content_type);
+        }
+        if request.path.is_some() {
+            // Such a response may be a page, and must not act as one of neve's.
+            response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);
+            response.headers_mut().insert(CONTENT_SECURITY_POLICY, SANDBOX);
         }
         Ok(Relayed { response, behind: answer.behind })
     }

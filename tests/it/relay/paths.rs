@@ -70,6 +70,36 @@ fn long_body_for_a_path_is_read_on_a_thread_that_serves_nobody() {
 }
 
 #[test]
+fn limit_at_another_path_holds_up_no_call() {
+    let (node, dir) = (devnet(5), fresh_dir());
+    let odd = Odd::start(node.address());
+    let url = odd.url();
+    let arguments = ["--upstream", &url, "--start", "0", "--on-miss", "relay"];
+    let neve = Neve::start(dir.path(), &[&arguments[..], &["--relay-paths", "/ext/info"]].concat());
+    neve.wait_for_head(5);
+    let limit = "HTTP/1.1 429 x\r\nRetry-After: 30\r\nContent-Length: 0\r\n\r\n";
+    odd.answer_as("info.peers", limit.as_bytes());
+    odd.answer_with("eth_getBalance", r#"{"jsonrpc":"2.0","id":1,"result":"0x1"}"#);
+    let peers = br#"{"jsonrpc":"2.0","id":1,"method":"info.peers"}"#;
+    let mut client = neve.client();
+    assert_eq!(client.request("POST", "/ext/info", &JSON, peers).status, 429);
+    let other =
+        client.call("eth_getBalance", r#"["0x0000000000000000000000000000000000000001","latest"]"#);
+    assert_eq!(other.status, 200, "{}", other.text());
+}
+
+/// Else a page of the node would act in a browser as one of neve's.
+#[test]
+fn response_at_another_path_is_no_page_of_neve() {
+    let node = devnet(5);
+    let (_dir, neve) = follow(&node, &["--on-miss", "relay", "--relay-paths", "/ext/health"]);
+    let health = neve.client().get("/ext/health");
+    let told =
+        ["x-content-type-options", "content-security-policy"].map(|name| health.header(name));
+    assert_eq!(told, [Some("nosniff"), Some("sandbox")], "{}", health.status);
+}
+
+#[test]
 fn path_of_keys_or_settings_is_refused_at_the_start() {
     let dir = fresh_dir();
     let store = dir.path().display().to_string();
