@@ -120,7 +120,7 @@ impl ArchiveStore {
         }
         let objects = LocalFileSystem::new_with_prefix(dir).map_err(|error| error.to_string())?;
         // A manifest must not name objects that a power failure takes back.
-        let objects = Objects::in_directory(objects.with_fsync(true));
+        let objects = Objects::in_directory(objects.with_fsync(true), dir);
         let lock = Some(dir.join("manifest.lock"));
         let prefix = Path::default();
         Ok(Self { objects, prefix, lock, endpoint: None, patience: PATIENCE })

@@ -24,7 +24,7 @@ pub(crate) struct WriteOptions {
     pub(crate) is_single: bool,
     /// Manifest that is signed as it is, also if another key signed it before.
     pub(crate) signs: Option<Digest>,
-    /// Newest manifest with the signature of the key that was there.
+    /// Newest manifest that was there, of a writer with a key that with its signature.
     pub(crate) newest: Newest,
 }
 
@@ -120,9 +120,9 @@ impl<'a> Writer<'a> {
             Some(trial) if !trial.holds => self.archive.replace_alone(before, &next).await?,
             _ => self.archive.replace(before, &next).await?,
         };
-        let WriteOptions { signer, signs, newest, .. } = self.options;
+        let WriteOptions { signs, newest, .. } = self.options;
         // Behind the put: a manifest that no store took must not count as seen.
-        if replaced && signer.is_some() {
+        if replaced {
             newest.put(next.sequence, Digest::of(&next.to_bytes()?), signs.is_some())?;
         }
         Ok(replaced.then_some(next))
@@ -147,7 +147,8 @@ impl<'a> Writer<'a> {
 
 /// Reads the manifest. A signature vouches for all of it. So a manifest that names or deletes objects, or says that
 /// heights need no copy, is refused unless the own key signed it: another writer may have put it there. A manifest
-/// that the own key signed is refused if it is older than the newest one, because an attacker may have put it back.
+/// that the own key signed is refused if it is older than the newest one, because an attacker may have put it back. So
+/// is one of a writer that signs nothing, if its run has seen a newer one.
 pub(super) async fn own_manifest(
     archive: &ArchiveStore,
     options: &WriteOptions,
@@ -168,7 +169,11 @@ async fn own_manifest_once(
 ) -> Result<Option<HeldManifest>, Failed> {
     let held = archive.manifest().await?;
     options.newest.check_at_least(held.as_ref())?;
-    let Some(key) = &options.signer else { return Ok(held) };
+    let Some(key) = &options.signer else {
+        // A directory that was unmounted has no manifest: to begin one would fork the archive.
+        options.newest.take(held.as_ref())?;
+        return Ok(held);
+    };
     let is_own = held.as_ref().is_none_or(|held| key.has_signed(&held.manifest));
     match (&held, options.signs) {
         (Some(held), Some(named)) if !is_own && held.digest != named => {

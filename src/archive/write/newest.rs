@@ -1,5 +1,5 @@
 //! Newest manifest that a writer has seen. Each earlier one has the writer's signature too. So only this memory tells
-//! an earlier one that was put back.
+//! an earlier one that was put back, and a store that lost its manifest from a new one.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -24,7 +24,7 @@ struct SeenManifest {
     digest: Digest,
 }
 
-/// Memory of a writer: that of its run, and that of a directory.
+/// Memory of a writer: that of a directory with a key, and that of its run otherwise.
 #[derive(Debug, Default)]
 pub(crate) struct Newest {
     /// Lowest sequence that the operator believes.
@@ -55,12 +55,6 @@ impl SeenManifest {
 }
 
 impl Newest {
-    /// Memory of a run alone.
-    #[cfg(test)]
-    pub(crate) const fn of_a_run() -> Self {
-        Self { at_least: 0, path: None, seen: Mutex::new(None) }
-    }
-
     /// Memory of an archive, in a directory if there is one. A manifest below `at_least` is never believed.
     pub(crate) fn of_archive(place: &ArchiveAddress, dir: Option<&Path>, at_least: u64) -> Self {
         let path = dir.map(|dir| dir.join(file_name(place)));
@@ -78,7 +72,7 @@ impl Newest {
         Err(Failed::Earlier { there: text(there), why, next })
     }
 
-    /// Remembers a manifest with the own signature. One that comes before the newest one is refused, and so is
+    /// Remembers a manifest of this writer. One that comes before the newest one is refused, and so is
     /// none at all.
     pub(super) fn take(&self, held: Option<&HeldManifest>) -> Result<(), Failed> {
         let there = held.map(SeenManifest::of);
@@ -134,7 +128,7 @@ impl Newest {
         let SeenManifest { sequence, digest } = known;
         let why = format!("this writer has seen manifest {sequence}, sha256:{digest}{place}");
         let next = match (there, &self.path) {
-            (_, None) => "run the command again: only its run remembers that one".to_owned(),
+            (_, None) => "start this writer again: only its run remembers that one".to_owned(),
             (None, Some(path)) => format!("remove {}", path.display()),
             (Some(there), Some(path)) => format!(
                 "sign the one that is there by neve archive init --sign-existing sha256:{} --data-dir {}",

@@ -17,7 +17,7 @@ fn place_of(place: &ArchivePlace) -> ArchiveAddress {
     ArchiveAddress { url, endpoint }
 }
 
-/// Reads the options of a writer, which remembers the newest manifest in a directory if there is one.
+/// Reads the options of a writer, which with a key remembers the newest manifest in a directory if there is one.
 pub(super) fn write_options(
     writer: &ArchiveWriter,
     place: &ArchivePlace,
@@ -25,6 +25,7 @@ pub(super) fn write_options(
 ) -> Result<WriteOptions, String> {
     let key = writer.archive_sign_key.as_deref().map(SigningKey::read).transpose();
     let signer = key.map_err(|failed: Failed| failed.to_string())?;
+    let dir = dir.filter(|_| signer.is_some());
     let newest = Newest::of_archive(&place_of(place), dir, writer.archive_at_least);
     Ok(WriteOptions { signer, is_single: writer.archive_single_writer, signs: None, newest })
 }

@@ -8,7 +8,7 @@ use object_store::path::Path;
 
 use super::fault_store::{Fault, FaultStore, Point};
 use super::packed_dir::PackedDir;
-use super::support::{PLAIN, archive, pushed, run, whole};
+use super::support::{archive, plain, pushed, run, whole};
 use crate::archive::error::Failed;
 use crate::archive::store::ArchiveStore;
 use crate::archive::write::{Collected, GcOptions, gc};
@@ -16,7 +16,7 @@ use crate::archive::write::{Collected, GcOptions, gc};
 const ALL: GcOptions = GcOptions { older_than: Duration::ZERO, is_dry: false };
 
 async fn collected(archive: &ArchiveStore) -> Result<Collected, Failed> {
-    gc(archive, &PLAIN, ALL, |_| ()).await
+    gc(archive, &plain(), ALL, |_| ()).await
 }
 
 /// An archive of three segments that were pushed one after the other: two former spans are left.
@@ -35,10 +35,10 @@ fn former_spans_are_deleted_and_nothing_else() {
         let archive = grown(&store, &packed).await;
         assert_eq!(store.names().await.len(), 1 + 3 + 12);
         let dry = GcOptions { is_dry: true, ..ALL };
-        let counted = gc(&archive, &PLAIN, dry, |_| ()).await.expect("it can be listed");
+        let counted = gc(&archive, &plain(), dry, |_| ()).await.expect("it can be listed");
         assert_eq!((counted.listed, counted.unnamed, counted.deleted), (15, 8, 0));
         let day = GcOptions { older_than: Duration::from_hours(24), ..ALL };
-        let young = gc(&archive, &PLAIN, day, |_| ()).await.expect("it can be listed");
+        let young = gc(&archive, &plain(), day, |_| ()).await.expect("it can be listed");
         assert_eq!((young.young, young.deleted, young.sequence), (8, 0, 3));
         let done = collected(&archive).await.expect("they can be deleted");
         assert_eq!((done.deleted, done.sequence), (8, 5));
@@ -153,7 +153,7 @@ fn young_objects_of_a_store_with_a_slow_clock_stay() {
         let archive = grown(&store, &packed).await;
         store.set(Fault::ClockBehind);
         let day = GcOptions { older_than: Duration::from_hours(24), ..ALL };
-        let done = gc(&archive, &PLAIN, day, |_| ()).await.expect("it can be listed");
+        let done = gc(&archive, &plain(), day, |_| ()).await.expect("it can be listed");
         assert_eq!((done.unnamed, done.young, done.deleted), (8, 8, 0));
         assert_eq!(store.names().await.len(), 1 + 3 + 12, "no object of its own is left");
     });

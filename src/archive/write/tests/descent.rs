@@ -10,7 +10,7 @@ use object_store::path::Path;
 use super::fault_store::{Fault, FaultStore};
 use super::packed_dir::PackedDir;
 use super::signing::held;
-use super::support::{PLAIN, archive, cut_push, pushed, run, whole};
+use super::support::{archive, cut_push, plain, pushed, run, whole};
 use crate::archive::error::Failed;
 use crate::archive::store::{ArchiveStore, HeldManifest};
 use crate::archive::verify::{descends, verify};
@@ -32,9 +32,9 @@ fn each_manifest_descends_from_those_before_it_and_from_no_other_archive() {
             pushed(&archive, packed.some(0..ranges).path()).await.expect("it can be pushed");
             seen.push(held(&archive).await);
         }
-        gc(&archive, &PLAIN, ALL, |_| ()).await.expect("former spans can be deleted");
+        gc(&archive, &plain(), ALL, |_| ()).await.expect("former spans can be deleted");
         seen.push(held(&archive).await);
-        retain(&archive, &PLAIN, 4).await.expect("heights can be dropped");
+        retain(&archive, &plain(), 4).await.expect("heights can be dropped");
         seen.push(held(&archive).await);
         let sequences: Vec<_> = seen.iter().map(|held| held.manifest.sequence).collect();
         assert_eq!(sequences, [1, 2, 3, 5, 6]);
@@ -86,11 +86,11 @@ fn object_with_links_stays_and_a_missing_one_is_named() {
         // A writer that was cut off before the manifest has put them.
         let (name, links) = full.manifest.full_links().expect("it has as many as it may");
         archive.put(&name, links.clone()).await.expect("it is in memory");
-        let done = gc(&archive, &PLAIN, ALL, |_| ()).await.expect("the next one names them");
+        let done = gc(&archive, &plain(), ALL, |_| ()).await.expect("the next one names them");
         assert_eq!(done.deleted, 4, "the former span alone");
         pushed(&archive, packed.path()).await.expect("it can be pushed");
-        retain(&archive, &PLAIN, 4).await.expect("heights can be dropped");
-        gc(&archive, &PLAIN, ALL, |_| ()).await.expect("they can be deleted");
+        retain(&archive, &plain(), 4).await.expect("heights can be dropped");
+        gc(&archive, &plain(), ALL, |_| ()).await.expect("they can be deleted");
         assert!(store.names().await.contains(&name.to_string()));
         assert_eq!(whole(&archive).await, (4, 11));
         let newest = held(&archive).await.manifest;

@@ -11,3 +11,4 @@ mod replay;
 mod signing;
 mod support;
 mod trial;
+mod vanished;

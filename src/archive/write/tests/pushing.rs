@@ -10,7 +10,7 @@ use object_store::{ObjectStoreExt, PutPayload};
 
 use super::fault_store::{Fault, FaultStore, Point};
 use super::packed_dir::{PackedDir, write};
-use super::support::{PLAIN, archive, cut_push, pushed, run, whole};
+use super::support::{archive, cut_push, plain, pushed, run, whole};
 use crate::archive::error::Failed;
 use crate::archive::verify::{Check, CheckEvent, Proving, verify, verify_from};
 use crate::archive::write::change::Writer;
@@ -71,18 +71,18 @@ fn dropped_heights_stay_away_until_they_are_wanted_again() {
     run(async {
         let archive = archive(&store);
         pushed(&archive, packed.path()).await.expect("it can be pushed");
-        let above = retain(&archive, &PLAIN, 16).await;
+        let above = retain(&archive, &plain(), 16).await;
         assert!(matches!(above, Err(Failed::AboveAll { height: 16, .. })), "{above:?}");
-        let done = retain(&archive, &PLAIN, 9).await.expect("it can be changed");
+        let done = retain(&archive, &plain(), 9).await.expect("it can be changed");
         assert_eq!((done.segments, done.heights, done.sequence), (2, Some((8, 15)), 2));
         assert_eq!(whole(&archive).await, (8, 15));
-        let again = retain(&archive, &PLAIN, 9).await.expect("nothing is left to do");
+        let again = retain(&archive, &plain(), 9).await.expect("nothing is left to do");
         assert_eq!((again.segments, again.sequence), (0, 2));
         let push = pushed(&archive, packed.path()).await.expect("there is nothing to push");
         assert_eq!((push.below, push.segments, push.present), (2, 0, 2));
         let none = pushed(&archive, packed.some(0..2).path()).await.expect("all are below");
         assert_eq!((none.below, none.segments), (2, 0));
-        retain(&archive, &PLAIN, 0).await.expect("it can be changed");
+        retain(&archive, &plain(), 0).await.expect("it can be changed");
         let back = pushed(&archive, packed.path()).await.expect("it can be pushed");
         assert_eq!((back.segments, back.heights), (0, Some((0, 15))), "the objects were there");
         assert_eq!(whole(&archive).await, (0, 15));
@@ -97,7 +97,7 @@ fn writer_that_wakes_after_heights_were_dropped_adds_none_of_them() {
         let archive = archive(&store);
         pushed(&archive, packed.some(2..4).path()).await.expect("it can be pushed");
         let dropping = store.before_the_manifest(async {
-            retain(&archive, &PLAIN, 12).await.expect("it can be changed");
+            retain(&archive, &plain(), 12).await.expect("it can be changed");
         });
         let ((), late) = tokio::join!(dropping, pushed(&archive, packed.path()));
         let late = late.expect("it goes on");
@@ -145,7 +145,8 @@ fn bad_packed_file_does_not_hold_up_the_others() {
             let path = dir.path().join("0000000004.pack");
             write(&path, bad);
             let mut aside = Vec::new();
-            let writer = Writer::begin(&archive, &PLAIN).await.expect("it holds");
+            let options = plain();
+            let writer = Writer::begin(&archive, &options).await.expect("it holds");
             let note = |event: Progress<'_>| {
                 if let Progress::SetAside(bad) = event {
                     aside.push(bad.clone());
@@ -184,9 +185,9 @@ fn check_beside_a_deletion_finds_no_fault() {
         let archive = archive(&store);
         pushed(&archive, packed.path()).await.expect("it can be pushed");
         let dropping = store.before((Point::GetObject, 0), async {
-            retain(&archive, &PLAIN, 8).await.expect("it can be changed");
+            retain(&archive, &plain(), 8).await.expect("it can be changed");
             let all = GcOptions { older_than: Duration::ZERO, is_dry: false };
-            let done = gc(&archive, &PLAIN, all, |_| ()).await.expect("they can be deleted");
+            let done = gc(&archive, &plain(), all, |_| ()).await.expect("they can be deleted");
             assert_eq!(done.deleted, 2 + 4);
         });
         let mut faults = Vec::new();

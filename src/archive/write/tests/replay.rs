@@ -161,7 +161,7 @@ fn manifest_that_goes_back_during_a_deletion_ends_it() {
         let ((), refused) = tokio::join!(putting, gc(&archive, &by, ALL, |_| ()));
         assert!(matches!(refused, Err(Failed::Earlier { .. })), "{refused:?}");
         let text = refused.expect_err("it is an earlier one").to_string();
-        assert!(text.contains("run the command again"), "no file remembers it: {text}");
+        assert!(text.contains("start this writer again"), "no file remembers it: {text}");
         assert_eq!(store.names().await, names);
         put_back(&store, &newest).await;
         assert_eq!(whole(&archive).await, (0, 11));

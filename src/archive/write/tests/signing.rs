@@ -10,7 +10,7 @@ use object_store::{ObjectStoreExt, PutPayload};
 
 use super::fault_store::{Fault, FaultStore};
 use super::packed_dir::{PackedDir, write};
-use super::support::{PLAIN, archive, pushed, run, whole};
+use super::support::{archive, plain, pushed, run, whole};
 use crate::archive::error::Failed;
 use crate::archive::signature::SigningKey;
 use crate::archive::store::{ArchiveStore, HeldManifest};
@@ -146,7 +146,7 @@ fn manifest_without_segments_is_signed_by_its_first_signer() {
     let own = options(0);
     run(async {
         let archive = archive(&store);
-        init(&archive, &PLAIN, Some(packed.chain())).await.expect("it holds");
+        init(&archive, &plain(), Some(packed.chain())).await.expect("it holds");
         signed_push(&archive, packed.path(), &own).await.expect("nothing is vouched for");
         assert!(own.signer.as_ref().expect("a key").has_signed(&manifest(&archive).await));
         let unsigned = pushed(&archive, PackedDir::new(2).path()).await;
@@ -161,7 +161,7 @@ fn first_height_of_another_one_is_not_believed() {
     let own = options(0);
     run(async {
         let archive = archive(&store);
-        init(&archive, &PLAIN, Some(packed.chain())).await.expect("it holds");
+        init(&archive, &plain(), Some(packed.chain())).await.expect("it holds");
         let held = archive.manifest().await.expect("it can be read").expect("it is there");
         let forged =
             Manifest { from: 1_000_000_000_000_000, ..held.manifest.following(held.digest) };

@@ -8,12 +8,12 @@ use crate::archive::error::Failed;
 use crate::archive::store::ArchiveStore;
 use crate::archive::verify::verify;
 use crate::archive::write::change::{WriteOptions, Writer};
-use crate::archive::write::newest::Newest;
 use crate::archive::write::push::{Pushed, push};
 
-/// Options of a writer beside others.
-pub(super) static PLAIN: WriteOptions =
-    WriteOptions { signer: None, is_single: false, signs: None, newest: Newest::of_a_run() };
+/// Options of a writer beside others, without a key. Each call stands for a process.
+pub(super) fn plain() -> WriteOptions {
+    WriteOptions::default()
+}
 
 pub(super) fn run<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -40,7 +40,8 @@ pub(super) async fn cut_push(
 }
 
 pub(super) async fn pushed(archive: &ArchiveStore, dir: &Path) -> Result<Pushed, Failed> {
-    let writer = Writer::begin(archive, &PLAIN).await?;
+    let options = plain();
+    let writer = Writer::begin(archive, &options).await?;
     push(&writer, dir, |_| ()).await
 }
 

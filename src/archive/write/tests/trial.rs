@@ -9,14 +9,14 @@ use object_store::path::Path;
 
 use super::fault_store::{Fault, FaultStore, Point};
 use super::packed_dir::PackedDir;
-use super::support::{PLAIN, archive, run, whole};
+use super::support::{archive, plain, run, whole};
 use crate::archive::error::Failed;
 use crate::archive::write::change::{WriteOptions, Writer};
-use crate::archive::write::newest::Newest;
 use crate::archive::write::{GcOptions, gc, init, push};
 
-static SINGLE: WriteOptions =
-    WriteOptions { signer: None, is_single: true, signs: None, newest: Newest::of_a_run() };
+fn single() -> WriteOptions {
+    WriteOptions { is_single: true, ..WriteOptions::default() }
+}
 
 fn chain() -> Chain {
     Chain { chain_id: 43_112, genesis: Digest([7; 32]), range: 4 }
@@ -27,15 +27,15 @@ fn store_that_holds_stands_in_the_manifest_and_keeps_nothing_of_the_trial() {
     for fault in [Fault::None, Fault::LostAnswers] {
         let store = Arc::new(FaultStore::new(fault));
         run(async {
-            let made = init(&archive(&store), &PLAIN, Some(chain())).await.expect("it holds");
+            let made = init(&archive(&store), &plain(), Some(chain())).await.expect("it holds");
             assert!(made.is_new, "{fault:?}");
             let trial = made.trial().expect("it was tried");
             assert!(trial.holds && trial.at > 0 && trial.endpoint == "test", "{trial:?}");
             assert_eq!(store.names().await, ["manifest.json"]);
-            let again = init(&archive(&store), &PLAIN, None).await.expect("it holds");
+            let again = init(&archive(&store), &plain(), None).await.expect("it holds");
             assert_eq!((again.is_new, again.manifest.sequence), (false, 2));
             let other = Chain { range: 8, ..chain() };
-            let other = init(&archive(&store), &PLAIN, Some(other)).await;
+            let other = init(&archive(&store), &plain(), Some(other)).await;
             assert!(matches!(other, Err(Failed::OtherChain(_))));
         });
     }
@@ -44,7 +44,7 @@ fn store_that_holds_stands_in_the_manifest_and_keeps_nothing_of_the_trial() {
 #[test]
 fn manifest_that_is_not_there_needs_a_chain() {
     let store = Arc::new(FaultStore::new(Fault::None));
-    let made = run(init(&archive(&store), &PLAIN, None));
+    let made = run(init(&archive(&store), &plain(), None));
     assert!(matches!(made, Err(Failed::NoChain)), "{made:?}");
 }
 
@@ -58,7 +58,7 @@ fn store_that_does_not_hold_is_refused_with_what_it_did() {
     ] {
         let store = Arc::new(FaultStore::new(fault));
         run(async {
-            let refused = init(&archive(&store), &PLAIN, Some(chain())).await;
+            let refused = init(&archive(&store), &plain(), Some(chain())).await;
             let text = refused.expect_err("it does not hold").to_string();
             assert!(text.contains(why) && text.contains("--archive-single-writer"), "{text}");
             assert!(store.names().await.is_empty(), "{fault:?}");
@@ -73,12 +73,13 @@ fn store_that_does_not_hold_takes_one_writer_that_says_so() {
         let store = Arc::new(FaultStore::new(fault));
         run(async {
             let archive = archive(&store);
-            let made = init(&archive, &SINGLE, Some(packed.chain())).await.expect("it is accepted");
+            let (single, other) = (single(), plain());
+            let made = init(&archive, &single, Some(packed.chain())).await.expect("it is accepted");
             assert!(made.trial().is_some_and(|trial| !trial.holds), "{fault:?}");
-            let other = Writer::begin(&archive, &PLAIN).await;
+            let other = Writer::begin(&archive, &other).await;
             assert!(matches!(other, Err(Failed::NoConditions(_))), "{other:?}");
             for dir in [packed.some([0]).path(), packed.path()] {
-                let writer = Writer::begin(&archive, &SINGLE).await.expect("it says so");
+                let writer = Writer::begin(&archive, &single).await.expect("it says so");
                 push(&writer, dir, |_| ()).await.expect("it can be pushed");
             }
             assert_eq!(whole(&archive).await, (0, 7), "{fault:?}");
@@ -90,7 +91,7 @@ fn store_that_does_not_hold_takes_one_writer_that_says_so() {
 fn trial_without_the_right_to_delete_leaves_its_object() {
     let store = Arc::new(FaultStore::new(Fault::KeepsAll));
     run(async {
-        init(&archive(&store), &PLAIN, Some(chain())).await.expect("it holds");
+        init(&archive(&store), &plain(), Some(chain())).await.expect("it holds");
         let names = store.names().await;
         assert!(names.len() == 2 && names[1].starts_with("trial-"), "{names:?}");
     });
@@ -103,18 +104,19 @@ fn objects_that_trials_left_are_deleted_once_they_are_old() {
     let all = |is_dry| GcOptions { older_than: Duration::ZERO, is_dry };
     run(async {
         let archive = archive(&store);
-        init(&archive, &PLAIN, Some(packed.chain())).await.expect("it holds");
+        init(&archive, &plain(), Some(packed.chain())).await.expect("it holds");
         store.set(Fault::None);
         let other = Path::from("trial-notes.txt");
         store.inner.put(&other, "of another one".into()).await.expect("it is in memory");
         let before = store.names().await;
         assert_eq!(before.len(), 3, "{before:?}");
-        let young = gc(&archive, &PLAIN, all(false), |_| ()).await.expect("it can be listed");
+        let young = gc(&archive, &plain(), all(false), |_| ()).await.expect("it can be listed");
         assert_eq!((young.trials, store.names().await), (0, before.clone()));
         for is_dry in [true, false] {
             store.set(Fault::None);
             let aging = store.before((Point::List, 0), async { store.set(Fault::ClockBehind) });
-            let ((), old) = tokio::join!(aging, gc(&archive, &PLAIN, all(is_dry), |_| ()));
+            let by = plain();
+            let ((), old) = tokio::join!(aging, gc(&archive, &by, all(is_dry), |_| ()));
             assert_eq!(old.expect("it can be listed").trials, 1);
             assert_eq!(store.names().await == before, is_dry);
         }
@@ -127,14 +129,15 @@ fn writer_tries_a_store_once() {
     let store = Arc::new(FaultStore::new(Fault::None));
     run(async {
         let archive = archive(&store);
-        init(&archive, &PLAIN, Some(chain())).await.expect("it holds");
+        init(&archive, &plain(), Some(chain())).await.expect("it holds");
         // A trial would fail.
         store.set(Fault::NoConditions);
-        assert!(Writer::begin(&archive, &PLAIN).await.is_ok());
+        assert!(Writer::begin(&archive, &plain()).await.is_ok());
         let held = archive.manifest().await.expect("it can be read").expect("it is there");
         let next = Manifest { trial: None, ..held.manifest.following(held.digest) };
         assert!(archive.replace(Some(&held), &next).await.expect("it can be written"));
-        let untried = Writer::begin(&archive, &PLAIN).await;
+        let options = plain();
+        let untried = Writer::begin(&archive, &options).await;
         assert!(matches!(untried, Err(Failed::NoConditions(_))), "{untried:?}");
     });
 }

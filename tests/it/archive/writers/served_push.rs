@@ -89,6 +89,32 @@ fn eviction_waits_for_the_archive() {
     neve.stop_in_time();
 }
 
+/// A directory is unmounted beside the server.
+#[test]
+fn directory_that_vanishes_is_an_error_and_gets_no_other_archive() {
+    let (node, dir, parent) = (devnet(), fresh_dir(), fresh_dir());
+    let [bucket, away] = ["archive", "away"].map(|name| parent.path().join(name));
+    fs::create_dir(&bucket).expect("it can be made");
+    let place = format!("file://{}", bucket.display());
+    let neve = pushing(dir.path(), &node, &place, &["--retain-blocks", "40"]);
+    neve.wait_for_head(HEAD);
+    neve.wait("the push", |health| (health["archive"]["push"]["max_height"] == 95).then_some(()));
+    fs::rename(&bucket, &away).expect("it is ours");
+    node.advance(100);
+    neve.wait_for_head(HEAD + 100);
+    neve.wait_for_log("archive push failed");
+    neve.wait("segments that wait", |_| {
+        (neve.metric("neve_archive_held_bytes") > Some(0.0)).then_some(())
+    });
+    assert!(!bucket.exists(), "it is made again");
+    assert_eq!(neve.health()["blocks"]["min_height"], 96);
+    fs::rename(&away, &bucket).expect("it is ours");
+    wait_for_archived(&neve, 0, 191);
+    assert_eq!(neve.count("neve_archive_lost_heights_total"), 0);
+    assert_eq!(verified(&[&place]).0, 0);
+    neve.stop_in_time();
+}
+
 /// Files below a damaged one are set aside, and no push has them before the gap is filled.
 #[test]
 fn heights_below_a_damaged_file_wait_for_the_archive() {
