@@ -99,7 +99,10 @@ impl PushWork {
     async fn run(&mut self) -> Infallible {
         loop {
             let pause = match self.note_archived().await {
-                Err(failed) => self.failed(&failed.to_string()),
+                Err(failed) => {
+                    self.note_backlog(); // nothing is known to have a copy
+                    self.failed(&failed.to_string())
+                }
                 Ok(()) if self.status.phase() == Phase::CatchingUp => LOOK_EVERY, // heads first
                 Ok(()) => self.look().await,
             };

@@ -76,6 +76,12 @@ fn eviction_waits_for_the_archive() {
         (neve.metric("neve_archive_held_bytes") > Some(0.0)).then_some(())
     });
     assert_eq!(neve.health()["blocks"]["min_height"], 0);
+    neve.wait("the backlog", |health| {
+        let backlog = &health["archive"]["push"]["backlog"];
+        let has_some = backlog["heights"].as_u64() >= Some(32) && backlog["bytes"] != 0;
+        has_some.then_some(())
+    });
+    assert!(neve.metric("neve_archive_backlog_heights") >= Some(32.0));
     assert_eq!(neve.metric("neve_archive_push_failing"), Some(1.0));
     let error = &neve.health()["archive"]["push"]["error"];
     assert!(error.as_str().is_some_and(|error| error.contains("version 1")), "{error}");
@@ -89,7 +95,7 @@ fn eviction_waits_for_the_archive() {
     neve.stop_in_time();
 }
 
-/// A directory is unmounted beside the server.
+/// A directory is unmounted beside the server, so that its mount point is empty.
 #[test]
 fn directory_that_vanishes_is_an_error_and_gets_no_other_archive() {
     let (node, dir, parent) = (devnet(), fresh_dir(), fresh_dir());
@@ -100,14 +106,15 @@ fn directory_that_vanishes_is_an_error_and_gets_no_other_archive() {
     neve.wait_for_head(HEAD);
     neve.wait("the push", |health| (health["archive"]["push"]["max_height"] == 95).then_some(()));
     fs::rename(&bucket, &away).expect("it is ours");
+    fs::create_dir(&bucket).expect("it can be made");
     node.advance(100);
     neve.wait_for_head(HEAD + 100);
     neve.wait_for_log("archive push failed");
     neve.wait("segments that wait", |_| {
         (neve.metric("neve_archive_held_bytes") > Some(0.0)).then_some(())
     });
-    assert!(!bucket.exists(), "it is made again");
     assert_eq!(neve.health()["blocks"]["min_height"], 96);
+    fs::remove_dir(&bucket).expect("nothing is put there");
     fs::rename(&away, &bucket).expect("it is ours");
     wait_for_archived(&neve, 0, 191);
     assert_eq!(neve.count("neve_archive_lost_heights_total"), 0);
