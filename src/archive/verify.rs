@@ -232,7 +232,8 @@ impl<T: FnMut(CheckEvent<'_>)> Checker<'_, T> {
         self.done.proven = self.proving.as_ref().and_then(Proving::proven);
         self.done.is_proof = self.proving.is_some();
         // A fault that was found says more.
-        let unproven = self.proving.as_ref().and_then(Proving::unproven);
+        let first = self.done.heights.map(|(first, _)| first);
+        let unproven = self.proving.as_ref().and_then(|proving| proving.unproven(first));
         if let Some(fault) = unproven.filter(|_| self.done.findings == 0) {
             self.note(MANIFEST_NAME.to_owned(), fault, false);
         }

@@ -73,8 +73,9 @@ impl Proving {
         self.proven
     }
 
-    /// Says why no height of segments without a fault is proven, or the lower ones are not.
-    pub(super) fn unproven(&self) -> Option<Fault> {
+    /// Says why no height of segments without a fault is proven, or the lower ones are not. `first` is the first height
+    /// that was read.
+    pub(super) fn unproven(&self, first: Option<u64>) -> Option<Fault> {
         if let (Some(from), Some((first, _))) = (self.forgotten, self.proven) {
             let why = format!(
                 "heights below {first} are not proven: from height {from} on, over {} bytes of receipts wait for the \
@@ -85,11 +86,7 @@ impl Proving {
         }
         let (newest, name) = match self.anchor {
             Some(anchor) if !self.has_anchor => {
-                let Anchor { height, .. } = anchor;
-                let why = format!(
-                    "no block of the archive is that of --archive-anchor, at height {height}"
-                );
-                return Some(("anchor", why));
+                return Some(("anchor", not_met(anchor.height, first)));
             }
             Some(anchor) => (anchor.height, "that of --archive-anchor"),
             None => {
@@ -182,6 +179,17 @@ impl Proving {
         let through = self.window.settled().map_or(height, |settled| settled.min(height));
         let from = self.from.max(first);
         (from <= through).then_some((from, through))
+    }
+}
+
+/// Says why no block was that of the anchor.
+fn not_met(height: u64, first: Option<u64>) -> String {
+    match first.filter(|first| height < *first) {
+        Some(first) => format!(
+            "height {height} of --archive-anchor is below {first}, the first height that was read; name a later block, \
+             or a lower --from"
+        ),
+        None => format!("no block of the archive is that of --archive-anchor, at height {height}"),
     }
 }
 

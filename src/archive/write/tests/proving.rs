@@ -209,6 +209,20 @@ fn heights_below_receipts_that_were_forgotten_are_a_finding() {
 
 /// The block is in the chain, and says nothing of the receipts that are here.
 #[test]
+fn anchor_below_the_heights_that_were_read_is_named() {
+    let packed = PackedDir::new(3);
+    let dir = packed.some([1, 2]);
+    for (height, why) in [
+        (3, "height 3 of --archive-anchor is below 4, the first height that was read"),
+        (12, "no block of the archive is that of --archive-anchor, at height 12"),
+    ] {
+        let (found, faults) = checked_in(dir.path(), Some(up_to(height, last(&packed, 0))));
+        assert_eq!((found.proven, faults.len()), (None, 1), "{faults:?}");
+        assert!(faults[0].detail.starts_with(why), "{faults:?}");
+    }
+}
+
+#[test]
 fn anchor_that_settles_none_of_the_heights_is_a_finding() {
     let packed = PackedDir::settled_later(2, fail_at(99));
     let second = packed.some([1]);
