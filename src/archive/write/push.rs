@@ -104,22 +104,32 @@ async fn push_at_once(
             progress(Progress::SetAside(&bad));
             files.retain(|file| file.path != bad.path);
         }
-        match push_files(writer, (dir, at_once), &files, &mut done, &mut progress).await {
+        let held = writer.manifest().await?;
+        let planned = held.as_ref().map(|held| held.digest);
+        let pushed = push_files(writer, held, (dir, at_once), &files, &mut done, &mut progress);
+        match pushed.await {
             Err(Failed::Packed { path, why }) => bad.push(BadFile { path, why }),
+            // Another writer came first: the files join its heights in another order.
+            Err(Failed::Gap { .. }) if is_another(writer, planned).await? => {}
             pushed => return pushed.map(|()| done),
         }
     }
 }
 
-/// Pushes files. The first one whose bytes are not right ends it.
+/// True if the manifest is another one than `before`.
+async fn is_another(writer: &Writer<'_>, before: Option<Digest>) -> Result<bool, Failed> {
+    Ok(writer.manifest().await?.map(|held| held.digest) != before)
+}
+
+/// Pushes files to the archive as it is `held`. The first one whose bytes are not right ends it.
 async fn push_files(
     writer: &Writer<'_>,
+    held: Option<HeldManifest>,
     (dir, at_once): (&Path, usize),
     files: &[PackedOnDisk],
     done: &mut Pushed,
     progress: &mut impl FnMut(Progress<'_>),
 ) -> Result<(), Failed> {
-    let held = writer.manifest().await?;
     let newest = files.last().map(|file| chain_of(&file.header));
     let Some(chain) = held.as_ref().map(|held| held.manifest.chain()).or(newest) else {
         return Ok(()); // no file is left, and there is no archive

@@ -205,6 +205,24 @@ fn check_beside_a_deletion_finds_no_fault() {
     });
 }
 
+/// Both find an empty archive. The lower one has several groups of heights, of which only the last meets the upper one.
+#[test]
+fn first_push_goes_on_below_another_one_that_came_first() {
+    let (packed, store) = (PackedDir::new(68), Arc::new(FaultStore::new(Fault::None)));
+    let [lower, upper] = [packed.some(0..66), packed.some(66..68)];
+    run(async {
+        let archive = archive(&store);
+        let coming = store.before((Point::PutManifest, 0), async {
+            let done = pushed(&archive, upper.path()).await.expect("it can be pushed");
+            assert_eq!(done.heights, Some((264, 271)));
+        });
+        let ((), below) = tokio::join!(coming, pushed(&archive, lower.path()));
+        let below = below.expect("its heights meet the others");
+        assert_eq!((below.heights, below.segments), (Some((0, 271)), 66));
+        assert_eq!(whole(&archive).await, (0, 271));
+    });
+}
+
 #[test]
 fn check_says_how_far_it_is_and_goes_on_at_a_height() {
     let (packed, store) = (PackedDir::new(66), Arc::new(FaultStore::new(Fault::None)));
