@@ -176,11 +176,11 @@ async fn own_manifest_once(
     };
     let is_own = held.as_ref().is_none_or(|held| key.has_signed(&held.manifest));
     match (&held, options.signs) {
-        (Some(held), Some(named)) if !is_own && held.digest != named => {
+        (Some(held), Some(named)) if held.digest != named => {
             return Err(Failed::OtherManifest { named, found: held.digest });
         }
         // The operator has read it, and knows whether it is the newest.
-        (Some(held), Some(named)) if held.digest == named => {}
+        (Some(_), Some(_)) => {}
         (Some(held), None) if !is_own => {
             if let Some(content) = content(&held.manifest) {
                 return Err(other_signer(&held.manifest, content, key));

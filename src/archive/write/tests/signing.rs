@@ -202,3 +202,11 @@ fn manifest_that_was_not_looked_at_is_not_signed_on_purpose() {
         assert_eq!(manifest(&archive).await.signature, None);
     });
 }
+        // Nor one that the same key signed.
+        let earlier = held(&archive).await.digest;
+        sign(&archive, 0).await;
+        let there = held(&archive).await.digest;
+        let signing = WriteOptions { signs: Some(earlier), ..options(0) };
+        let refused = init(&archive, &signing, None).await;
+        assert!(matches!(refused, Err(Failed::OtherManifest { .. })), "{refused:?}");
+        assert_eq!(held(&archive).await.digest, there);
