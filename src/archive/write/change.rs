@@ -28,6 +28,14 @@ pub(crate) struct WriteOptions {
     pub(crate) newest: Newest,
 }
 
+impl WriteOptions {
+    /// Fails if the manifest is signed, and this writer has no key.
+    pub(super) fn check_key(&self, held: Option<&HeldManifest>) -> Result<(), Failed> {
+        let is_signed = held.is_some_and(|held| held.manifest.signature.is_some());
+        if is_signed && self.signer.is_none() { Err(Failed::Unsigned) } else { Ok(()) }
+    }
+}
+
 /// Writer of an archive.
 #[derive(Debug)]
 pub(crate) struct Writer<'a> {
@@ -44,8 +52,17 @@ impl<'a> Writer<'a> {
         options: &'a WriteOptions,
     ) -> Result<Self, Failed> {
         let held = own_manifest(archive, options).await?;
-        let trial = held.and_then(|held| held.manifest.trial);
-        Self::with(archive, options, trial).await
+        options.check_key(held.as_ref())?;
+        Self::with(archive, options, held.and_then(|held| held.manifest.trial)).await
+    }
+
+    /// Begins in the same way, to replace no manifest.
+    pub(super) async fn begin_dry(
+        archive: &'a ArchiveStore,
+        options: &'a WriteOptions,
+    ) -> Result<Self, Failed> {
+        let held = own_manifest(archive, options).await?;
+        Self::with(archive, options, held.and_then(|held| held.manifest.trial)).await
     }
 
     /// Begins to write, and tries the store anew.
@@ -109,8 +126,7 @@ impl<'a> Writer<'a> {
         match &self.options.signer {
             Some(key) => key.sign(&mut next)?,
             // Without the signature, replicas that trust the key would refuse the manifest.
-            None if next.signature.is_some() => return Err(Failed::Unsigned),
-            None => {}
+            None => self.options.check_key(before)?, // it was signed meanwhile
         }
         // Before the manifest that names them. Another writer that comes first puts the same.
         if let Some((name, links)) = before.and_then(|before| before.manifest.full_links()) {

@@ -61,7 +61,11 @@ pub(crate) async fn gc(
     how: GcOptions,
     mut progress: impl FnMut(&Collected),
 ) -> Result<Collected, Failed> {
-    let writer = Writer::begin(archive, options).await?;
+    let writer = if how.is_dry {
+        Writer::begin_dry(archive, options).await?
+    } else {
+        Writer::begin(archive, options).await?
+    };
     let mut done = Collected::default();
     if !how.is_dry {
         end(&writer, how, &mut done, &mut progress).await?; // one that was cut off

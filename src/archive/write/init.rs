@@ -35,8 +35,11 @@ pub(crate) async fn init(
     if held.is_none() && chain.is_none() {
         return Err(Failed::NoChain);
     }
-    if held.is_some_and(|held| is_other(&held.manifest)) {
+    if held.as_ref().is_some_and(|held| is_other(&held.manifest)) {
         return Err(Failed::OtherChain("the one that is named".into()));
+    }
+    if archive.endpoint().is_some() {
+        options.check_key(held.as_ref())?;
     }
     let writer = Writer::begin_anew(archive, options).await?;
     let mut is_new = false;

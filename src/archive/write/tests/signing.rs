@@ -154,6 +154,31 @@ fn manifest_without_segments_is_signed_by_its_first_signer() {
     });
 }
 
+/// Readers that trust the key would refuse the manifest, so that the objects would be put in vain.
+#[test]
+fn writer_without_the_key_of_the_manifest_puts_nothing() {
+    let (packed, store) = (PackedDir::new(3), Arc::new(FaultStore::new(Fault::None)));
+    let how = |is_dry| GcOptions { older_than: Duration::ZERO, is_dry };
+    run(async {
+        let archive = archive(&store);
+        signed_push(&archive, packed.some([0]).path(), &options(0)).await.expect("a push");
+        signed_push(&archive, packed.some([0, 1]).path(), &options(0)).await.expect("a push");
+        let names = store.names().await;
+        store.cut_after(Some(0));
+        let refused = [
+            pushed(&archive, packed.path()).await.map(drop),
+            retain(&archive, &plain(), 4).await.map(drop),
+            gc(&archive, &plain(), how(false), |_| ()).await.map(drop),
+            init(&archive, &plain(), None).await.map(drop),
+        ];
+        for refused in refused {
+            assert!(matches!(refused, Err(Failed::Unsigned)), "{refused:?}");
+        }
+        let counted = gc(&archive, &plain(), how(true), |_| ()).await.expect("nothing is put");
+        assert_eq!((counted.unnamed, store.names().await), (4, names));
+    });
+}
+
 /// Eviction would believe it, and let all heights below go without a copy.
 #[test]
 fn first_height_of_another_one_is_not_believed() {
@@ -200,8 +225,6 @@ fn manifest_that_was_not_looked_at_is_not_signed_on_purpose() {
         let ((), refused) = tokio::join!(putting, init(&archive, &signing, None));
         assert!(matches!(refused, Err(Failed::OtherManifest { .. })), "{refused:?}");
         assert_eq!(manifest(&archive).await.signature, None);
-    });
-}
         // Nor one that the same key signed.
         let earlier = held(&archive).await.digest;
         sign(&archive, 0).await;
@@ -210,3 +233,5 @@ fn manifest_that_was_not_looked_at_is_not_signed_on_purpose() {
         let refused = init(&archive, &signing, None).await;
         assert!(matches!(refused, Err(Failed::OtherManifest { .. })), "{refused:?}");
         assert_eq!(held(&archive).await.digest, there);
+    });
+}
