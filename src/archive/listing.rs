@@ -143,7 +143,7 @@ pub(super) fn trial_name() -> String {
     format!("{TRIAL}{:032x}", fastrand::u128(..))
 }
 
-fn is_trial(name: &str) -> bool {
+pub(super) fn is_trial(name: &str) -> bool {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let digits = name.strip_prefix(TRIAL);
     digits.is_some_and(|digits| digits.len() == 32 && digits.bytes().all(is_digit))

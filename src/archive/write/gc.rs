@@ -12,6 +12,7 @@ use neve_archive::{DELETED_MAX, Deletion, Manifest};
 use tokio::time::sleep;
 
 use super::change::{WriteOptions, Writer};
+use super::staging::without_staged;
 use crate::archive::error::Failed;
 use crate::archive::listing::ListedObject;
 use crate::archive::store::ArchiveStore;
@@ -22,8 +23,8 @@ const READERS_AGAIN: Duration = Duration::from_mins(2);
 /// deletion of a machine that sleeps.
 const BATCH: usize = 256;
 const BATCH_TIME_MAX: Duration = Duration::from_mins(5);
-/// Age from which an object of a trial is none of a trial under way.
-const TRIAL_TIME_MAX: Duration = Duration::from_hours(1);
+/// Age from which an object is none of a trial or a PUT under way.
+const PUT_TIME_MAX: Duration = Duration::from_hours(1);
 /// Deletions in flight.
 const AT_ONCE: usize = 8;
 
@@ -50,6 +51,8 @@ pub(crate) struct Collected {
     pub(crate) deleted: u64,
     /// Objects that trials left and that are old enough.
     pub(crate) trials: u64,
+    /// Files of a directory that writers left which were killed and that are old enough.
+    pub(crate) staged: u64,
     /// Sequence of the manifest.
     pub(crate) sequence: u64,
 }
@@ -96,7 +99,10 @@ pub(crate) async fn gc(
     if begun.await?.is_some() {
         end(&writer, how, &mut done, &mut progress).await?;
     }
-    done.trials = without_trials(archive, how, now).await?;
+    // Old enough to be none of a trial or a PUT under way.
+    let youngest = before(now, how.older_than.max(PUT_TIME_MAX));
+    done.trials = without_trials(archive, how, youngest).await?;
+    done.staged = without_staged(archive, chain_id, youngest, how.is_dry).await?;
     Ok(done)
 }
 
@@ -116,8 +122,11 @@ fn before(now: i64, age: Duration) -> i64 {
 
 /// Deletes what trials left that were cut off, or whose writer may not delete. Returns the number. No manifest
 /// names these objects, so that none has to change first.
-async fn without_trials(archive: &ArchiveStore, how: GcOptions, now: i64) -> Result<u64, Failed> {
-    let youngest = before(now, how.older_than.max(TRIAL_TIME_MAX));
+async fn without_trials(
+    archive: &ArchiveStore,
+    how: GcOptions,
+    youngest: i64,
+) -> Result<u64, Failed> {
     let mut old = archive.trials().await?;
     old.retain(|(_, put_at)| *put_at <= youngest);
     for (name, _) in old.iter().filter(|_| !how.is_dry) {

@@ -10,6 +10,7 @@ mod push;
 mod pusher;
 mod retain;
 mod segment_file;
+mod staging;
 mod trial;
 
 pub(crate) use change::{WriteOptions, Writer};

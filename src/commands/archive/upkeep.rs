@@ -96,18 +96,21 @@ async fn collected(
 }
 
 fn collected_text(done: &Collected) -> String {
-    let Collected { listed, unnamed, unnamed_bytes, young, deleted, trials, sequence } = *done;
+    let Collected { listed, unnamed, unnamed_bytes, young, deleted, trials, staged, sequence } =
+        *done;
     format!(
         "{listed} objects listed, {unnamed} of {unnamed_bytes} bytes unnamed, {young} of them too young, \
-         {deleted} deleted, {trials} left by trials, manifest {sequence}"
+         {deleted} deleted, {trials} left by trials, {staged} left by killed writers, \
+         manifest {sequence}"
     )
 }
 
 fn collected_json(done: &Collected) -> Value {
-    let Collected { listed, unnamed, unnamed_bytes, young, deleted, trials, sequence } = *done;
+    let Collected { listed, unnamed, unnamed_bytes, young, deleted, trials, staged, sequence } =
+        *done;
     json!({
         "summary": true, "listed": listed, "unnamed": unnamed, "unnamed_bytes": unnamed_bytes, "young": young,
-        "deleted": deleted, "trials": trials, "sequence": sequence,
+        "deleted": deleted, "trials": trials, "staged": staged, "sequence": sequence,
     })
 }
 
