@@ -9,8 +9,13 @@ use neve_archive::{ArchiveError, Digest, ObjectName};
 /// Reason why work on an archive ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failed {
-    #[error("{url}: {why}")]
+    /// A URL that has no form of one: wrong usage.
+    #[error("{url:?}: {why}")]
     Url { url: String, why: String },
+    #[error("{url}: {why}")]
+    Client { url: String, why: String },
+    #[error("{}: not a directory; make it first, and write file:///DIR", .0.display())]
+    NoDirectory(PathBuf),
     #[error("object store: {0}")]
     Objects(#[from] object_store::Error),
     #[error(transparent)]

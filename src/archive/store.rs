@@ -12,7 +12,7 @@ use metrics::gauge;
 use neve_archive::{
     Digest, MANIFEST_BYTES_MAX, MANIFEST_NAME, Manifest, ObjectName, object_digest,
 };
-use object_store::aws::AmazonS3Builder;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
@@ -21,6 +21,7 @@ use object_store::{
 };
 use tokio::time::timeout;
 
+use self::address::{Location, check_endpoint};
 use super::connector::{Connector, time_max};
 use super::error::Failed;
 use super::file_lock::{holding, locked};
@@ -93,13 +94,25 @@ impl ArchiveStore {
         let wrong = |why: String| Failed::Url { url: place.url.clone(), why };
         let url: ArchiveUrl =
             place.url.parse().map_err(|error: ParseError| wrong(error.to_string()))?;
-        let (bucket, prefix) = match url {
-            ArchiveUrl::Directory(dir) => return Self::in_directory(&dir).map_err(wrong),
-            ArchiveUrl::Bucket { bucket, prefix } => (bucket, prefix),
-        };
+        match url {
+            ArchiveUrl::Directory(dir) => Self::in_directory(&dir),
+            ArchiveUrl::Bucket { bucket, prefix } => {
+                let prefix = Path::parse(prefix).map_err(|error| wrong(error.to_string()))?;
+                Self::in_bucket(place, bucket, prefix, retry)
+            }
+        }
+    }
+
+    fn in_bucket(
+        place: &ArchiveAddress,
+        bucket: String,
+        prefix: Path,
+        retry: RetryConfig,
+    ) -> Result<Self, Failed> {
+        let failed = |why: String| Failed::Client { url: place.url.clone(), why };
         let own = env::var_os(AUTHORITY).filter(|path| !path.is_empty()).map(PathBuf::from);
         let own = own.as_deref().map(|path| (AUTHORITY, path));
-        let http = Connector(raw_client(client_config(own).map_err(wrong)?));
+        let http = Connector(raw_client(client_config(own).map_err(failed)?));
         let mut builder =
             AmazonS3Builder::from_env().with_bucket_name(bucket).with_http_connector(http);
         // Each object has a request of its own: some stores lack the one for many.
@@ -107,18 +120,23 @@ impl ArchiveStore {
         if let Some(endpoint) = &place.endpoint {
             builder = builder.with_endpoint(endpoint).with_allow_http(true);
         }
-        let objects = builder.build().map_err(|error| wrong(error.to_string()))?;
-        let prefix = Path::parse(prefix).map_err(|error| wrong(error.to_string()))?;
+        // Variables of AWS name addresses too.
+        for key in [AmazonS3ConfigKey::Endpoint, AmazonS3ConfigKey::S3Endpoint] {
+            if let Some(url) = builder.get_config_value(&key) {
+                check_endpoint(&url).map_err(|why| Failed::Url { url, why })?;
+            }
+        }
+        let objects = builder.build().map_err(|error| failed(error.to_string()))?;
         let endpoint = Some(place.endpoint.as_deref().map_or("s3".to_owned(), host_of));
         let objects = Objects::remote(objects);
         Ok(Self { objects, prefix, lock: None, endpoint, patience: PATIENCE })
     }
 
-    fn in_directory(dir: &std::path::Path) -> Result<Self, String> {
+    fn in_directory(dir: &std::path::Path) -> Result<Self, Failed> {
         if !dir.is_dir() {
-            return Err("not a directory; make it first, and write file:///DIR".to_owned());
+            return Err(Failed::NoDirectory(dir.to_owned()));
         }
-        let objects = LocalFileSystem::new_with_prefix(dir).map_err(|error| error.to_string())?;
+        let objects = LocalFileSystem::new_with_prefix(dir)?;
         // A manifest must not name objects that a power failure takes back.
         let objects = Objects::in_directory(objects.with_fsync(true), dir);
         let lock = Some(dir.join("manifest.lock"));
@@ -399,5 +417,6 @@ async fn body(found: GetResult) -> Result<Bytes, Failed> {
     timeout(limit, found.bytes()).await.map_err(|_| Failed::Slow(limit))?.map_err(Failed::from)
 }
 
+mod address;
 #[cfg(test)]
 mod tests;

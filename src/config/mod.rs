@@ -29,6 +29,6 @@ pub use source::{Changes, SettingsSource, wants_json_log};
 pub(crate) use source::{unknown_variables, warn_of_unknown};
 pub use units::{Anchor, ArchiveTrust, ListenAddress, StartAt};
 #[cfg(feature = "archive")]
-pub(crate) use units::{ArchiveUrl, ParseError};
+pub(crate) use units::{ArchiveEndpoint, ArchiveUrl, ParseError};
 pub(crate) use units::{Human, IpNetwork};
 pub use values::{Origin, Values};

@@ -123,10 +123,14 @@ fn object_is_put_once_and_compared_when_it_is_read() {
 
 #[test]
 fn wrong_urls_are_refused_with_a_reason() {
-    for url in ["", "/dir", "http://a/b", "s3://", "s3:///x", "file://dir", "file:///no/such/dir"] {
-        let place = ArchiveAddress { url: url.to_owned(), endpoint: None };
-        assert!(matches!(ArchiveStore::open(&place), Err(Failed::Url { .. })), "{url}");
+    let place = |url: &str| ArchiveAddress { url: url.to_owned(), endpoint: None };
+    for url in ["", "/dir", "http://a/b", "s3://", "s3:///x", "s3://b c/a", "file://dir"] {
+        assert!(matches!(ArchiveStore::open(&place(url)), Err(Failed::Url { .. })), "{url}");
     }
+    let absent = ArchiveStore::open(&place("file:///no/such/dir"));
+    assert!(matches!(absent, Err(Failed::NoDirectory(_))), "{absent:?}");
+    let wrong = ArchiveAddress { endpoint: Some("127.0.0.1:9000".to_owned()), ..place("s3://b/p") };
+    assert!(matches!(ArchiveStore::open(&wrong), Err(Failed::Url { .. })), "no scheme");
 }
 
 #[test]

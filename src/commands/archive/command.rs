@@ -1,5 +1,5 @@
 //! The commands of `neve archive`, their output and their exit codes: 0 done, 1 findings, 2 could not
-//! read or write.
+//! read or write, 64 wrong usage.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use neve_archive::{Digest, Manifest, ObjectName};
 use rustix::process::{getpriority_process, setpriority_process};
 use serde_json::{Value, json};
 
-use super::output::{complain, heights_text, opened, say, write_options};
+use super::output::{check_place, complain, heights_text, opened, say, write_options};
 use super::pull::pulled;
 use super::upkeep;
 use crate::archive::write::{Progress, Pushed, Writer, push};
@@ -16,6 +16,7 @@ use crate::archive::{
     ArchiveFinding, BadFile, Check, CheckEvent, Failed, HeldManifest, Proving, Verified,
     packed_files, verify_from,
 };
+use crate::commands::config::USAGE;
 use crate::config::{ArchiveArgs, ArchiveCommand, ArchivePlace, ArchiveWriter};
 
 const FINDINGS: u8 = 1;
@@ -23,8 +24,12 @@ const COULD_NOT: u8 = 2;
 /// nice(1) of a push, whose hashes would take processors from a server beside it.
 const PUSH_NICE: i32 = 10;
 
-/// Runs a command. The exit code is 1 after findings, and 2 if it could not read or write.
+/// Runs a command. The exit code is 1 after findings, 2 if it could not read or write, and 64 if a URL has a wrong form.
 pub fn run(args: &ArchiveArgs) -> ExitCode {
+    if let Err(why) = check_place(place_of(&args.command)) {
+        complain(&why);
+        return ExitCode::from(USAGE);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let done = match runtime {
         Ok(runtime) => {
@@ -41,6 +46,20 @@ pub fn run(args: &ArchiveArgs) -> ExitCode {
             complain(&why);
             ExitCode::from(COULD_NOT)
         }
+    }
+}
+
+/// Archive of a command.
+fn place_of(command: &ArchiveCommand) -> &ArchivePlace {
+    match command {
+        ArchiveCommand::Push { place, .. }
+        | ArchiveCommand::Init { place, .. }
+        | ArchiveCommand::Pull { place, .. }
+        | ArchiveCommand::Verify { place, .. }
+        | ArchiveCommand::Gc { place, .. }
+        | ArchiveCommand::Retain { place, .. }
+        | ArchiveCommand::Ls { place, .. }
+        | ArchiveCommand::Cost { place, .. } => place,
     }
 }
 

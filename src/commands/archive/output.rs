@@ -12,6 +12,14 @@ pub(super) fn opened(place: &ArchivePlace) -> Result<ArchiveStore, String> {
     ArchiveStore::open(&place_of(place)).map_err(|failed| failed.to_string())
 }
 
+/// Checks the form of the URLs of a command. What else is wrong with them is not its usage.
+pub(super) fn check_place(place: &ArchivePlace) -> Result<(), String> {
+    match ArchiveStore::open(&place_of(place)) {
+        Err(failed @ Failed::Url { .. }) => Err(failed.to_string()),
+        _ => Ok(()),
+    }
+}
+
 fn place_of(place: &ArchivePlace) -> ArchiveAddress {
     let ArchivePlace { url, archive_endpoint: endpoint, .. } = place.clone();
     ArchiveAddress { url, endpoint }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::store::archive::{archive, devnet, objects, outcome, packed_store, pushed, verified};
 use crate::store::packed::wait_for_packed;
-use crate::support::neve::{fresh_dir, run};
+use crate::support::neve::{fresh_dir, run, run_with};
 
 /// The one line of a command that succeeds.
 fn line(words: &[&str]) -> Value {
@@ -70,6 +70,33 @@ fn archive_is_made_grows_is_cut_and_tidied() {
     line(&["retain", "--from", "0", &place]);
     assert_eq!(pushed(dir.path(), &[&place])["first"], 0);
     assert_eq!(verified(&[&place]).0, 0);
+}
+
+#[test]
+fn addresses_of_a_wrong_form_are_wrong_usage() {
+    let dir = fresh_dir().path().display().to_string();
+    let env = [("AWS_REGION", "c"), ("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")];
+    let code = |env: &[(&str, &str)], words: &[&str]| {
+        let (code, _, errors) = outcome(&run_with(env, &[&["archive"], words].concat()));
+        (code, errors)
+    };
+    for url in ["", "/dir", "http://a/b", "s3://", "s3://b c/a", "file://relative"] {
+        for command in [&["ls"][..], &["pull", "--data-dir", &dir], &["retain", "--from", "5"]] {
+            let (code, errors) = code(&env, &[command, &[url]].concat());
+            assert_eq!((code, errors.contains("s3://BUCKET")), (64, true), "{url:?}: {errors}");
+        }
+    }
+    for endpoint in ["127.0.0.1:9000", "notaurl", "http://", "", "/x", "http://[::1"] {
+        let words = ["ls", "--archive-endpoint", endpoint, "s3://b/p"];
+        let (given, errors) = code(&env, &words);
+        let is_named = errors.contains("write http://HOST:PORT or https://HOST");
+        assert_eq!((given, is_named), (64, true), "{endpoint:?}: {errors}");
+    }
+    let more = [&env[..], &[("AWS_ENDPOINT_URL", "127.0.0.1:9000")]].concat();
+    let (given, errors) = code(&more, &["ls", "s3://b/p"]);
+    assert_eq!(given, 64, "{errors}");
+    let (given, errors) = code(&env, &["ls", "file:///no/such/dir"]);
+    assert_eq!((given, errors.contains("make it first")), (2, true), "{errors}");
 }
 
 #[test]
