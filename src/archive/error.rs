@@ -54,6 +54,8 @@ pub(crate) enum Failed {
     Gap { first: u64, last: u64 },
     #[error("{0} is not in the object store; neve archive verify --repair-from DIR puts it again")]
     Absent(ObjectName),
+    #[error("{0} is not in the archive any more: neve archive retain dropped its heights")]
+    Dropped(ObjectName),
     #[error(
         "{0}: its bytes are not those of its name; neve archive verify --repair-from DIR puts it again"
     )]

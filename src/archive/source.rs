@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use metrics::counter;
-use neve_archive::{Digest, Manifest, SegmentEntry};
+use neve_archive::{Digest, Manifest, ObjectName, SegmentEntry};
 use neve_store::{Hash, Identity};
 use tracing::{info, warn};
 
@@ -109,14 +109,22 @@ impl ArchiveSource {
     pub(super) async fn named_manifest(&self) -> Result<(Arc<Manifest>, Digest), Failed> {
         let is_new = |known: &KnownManifest| known.read.elapsed() < MANIFEST_EVERY;
         let known = lock(&self.manifest).clone().filter(is_new);
-        if let Some(known) = known {
-            return Ok((known.manifest, known.digest));
+        match known {
+            Some(known) => Ok((known.manifest, known.digest)),
+            None => self.read_unless(is_new).await,
         }
+    }
+
+    /// Reads the manifest, unless another task has read one meanwhile that will do.
+    async fn read_unless(
+        &self,
+        will_do: impl Fn(&KnownManifest) -> bool + Send,
+    ) -> Result<(Arc<Manifest>, Digest), Failed> {
         // Others wait for this read: a manifest of the whole chain has 30 MB.
         let _reading = self.reading.lock().await;
         let known = lock(&self.manifest).clone();
-        if let Some(known) = known.clone().filter(is_new) {
-            return Ok((known.manifest, known.digest)); // another task has read it meanwhile
+        if let Some(known) = known.clone().filter(will_do) {
+            return Ok((known.manifest, known.digest));
         }
         let tag = known.as_ref().and_then(|known| known.tag.clone());
         let newer = self.store.newer_manifest(tag).await;
@@ -165,6 +173,12 @@ impl ArchiveSource {
             }
             got => got,
         };
+        let got = match got {
+            Err(failed) if may_be_absent(&failed) && !self.names(manifest, &name).await? => {
+                return Err(Failed::Dropped(name));
+            }
+            got => got,
+        };
         let outcome = match &got {
             Ok(_) => None,
             Err(Failed::Absent(_)) => Some("absent"),
@@ -175,6 +189,13 @@ impl ArchiveSource {
         got.inspect(|bytes| {
             counter!("neve_archive_received_segment_bytes_total").increment(bytes.len() as u64);
         })
+    }
+
+    /// True if the manifest that is there now names an object, which was named by `before`: others may have dropped it.
+    async fn names(&self, before: &Manifest, name: &ObjectName) -> Result<bool, Failed> {
+        let is_later = |known: &KnownManifest| known.manifest.sequence > before.sequence;
+        let (manifest, _) = self.read_unless(is_later).await?;
+        Ok(manifest.objects().any(|(named, _)| named == *name))
     }
 
     /// A segment was proven and published.
@@ -219,6 +240,12 @@ impl ArchiveSource {
             archive.error = why.map(str::to_owned);
         });
     }
+}
+
+/// True if an object may not be there. Without the right to list, S3 forbids an absent one.
+fn may_be_absent(failed: &Failed) -> bool {
+    use object_store::Error::PermissionDenied;
+    matches!(failed, Failed::Absent(_) | Failed::Objects(PermissionDenied { .. }))
 }
 
 fn count(outcome: &'static str) {

@@ -34,7 +34,7 @@ const FINISH_TIME_MAX: Duration = Duration::from_mins(5);
 struct Pull {
     serving: Arc<Serving>,
     status: Arc<Status>,
-    /// First height of the last segment to come.
+    /// First height of the last segment to come, as the archive was at the beginning.
     goal: u64,
     /// Block that the store has in the end.
     anchor: Option<Anchor>,
@@ -173,9 +173,11 @@ impl Pull {
         Some((*range.start(), *range.end()))
     }
 
-    /// True if the store has all that the archive has for it.
+    /// True if the store has all that the archive has for it. Others may drop heights meanwhile.
     fn has_goal(&self, heights: Option<(u64, u64)>) -> bool {
-        heights.is_some_and(|(first, _)| first <= self.goal)
+        let archived = self.status.archive().and_then(|archive| archive.heights);
+        let goal = self.goal.max(archived.map_or(0, |(first, _)| first));
+        heights.is_some_and(|(first, _)| first <= goal)
     }
 
     /// Says that the store has another block than the anchor. Its height may have come with the last segments.

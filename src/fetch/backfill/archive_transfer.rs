@@ -36,7 +36,12 @@ async fn next_step(
 ) -> Result<BackfillStep, BackfillError> {
     let heights = match wanted_heights(follower) {
         Ok(heights) => heights,
-        Err(step) => return Ok(step),
+        Err(step) => {
+            if matches!(step, BackfillStep::Ask { .. }) {
+                archive.say(None); // all is here
+            }
+            return Ok(step);
+        }
     };
     if archive.rests() {
         return Ok(BackfillStep::Ask { from: 0 });
@@ -56,7 +61,12 @@ async fn next_step(
         archive.say(Some(&why.to_string()));
         return Ok(BackfillStep::Ask { from: 0 });
     }
-    let wanted = wanted(archive, &manifest, &heights);
+    let joining = joining(&manifest, &heights);
+    if joining.is_empty() {
+        archive.say(None); // a segment that failed was dropped, or its heights came one by one
+    }
+    let is_taken = |entry: &SegmentEntry| !archive.is_refused(entry);
+    let wanted: Vec<_> = joining.into_iter().take_while(is_taken).collect();
     if wanted.is_empty() {
         return Ok(BackfillStep::Ask { from: below(&manifest, heights.end) });
     }
@@ -73,12 +83,12 @@ pub(super) fn has_own_range(follower: &Follower, manifest: &Manifest) -> Result<
 }
 
 /// Segments that join the first height, newest first.
-fn wanted(archive: &ArchiveSource, manifest: &Manifest, heights: &Range<u64>) -> Vec<SegmentEntry> {
+fn joining(manifest: &Manifest, heights: &Range<u64>) -> Vec<SegmentEntry> {
     let (range, goal, first) = (u64::from(manifest.range), heights.start, heights.end);
     let below = manifest.segments.iter().rev().skip_while(|entry| entry.first + range > first);
     let joins = |(count, entry): &(u64, &SegmentEntry)| entry.first + (count + 1) * range == first;
-    let wanted = (0..).zip(below).take_while(joins).map(|(_, entry)| *entry);
-    wanted.take_while(|entry| entry.first + range > goal && !archive.is_refused(entry)).collect()
+    let joining = (0..).zip(below).take_while(joins).map(|(_, entry)| *entry);
+    joining.take_while(|entry| entry.first + range > goal).collect()
 }
 
 /// Lowest height to ask for, so that a segment joins then.
@@ -128,6 +138,9 @@ impl SegmentSource for ArchiveSegments<'_> {
     }
 
     fn failed(&self, entry: SegmentEntry, why: &Failed) {
+        if matches!(why, Failed::Dropped(_)) {
+            return; // the next step is that of the manifest which dropped it
+        }
         self.archive.say(Some(&why.to_string()));
         self.archive.leave(&entry);
     }

@@ -2,14 +2,20 @@
 
 use std::fs;
 use std::path::Path;
+use std::thread;
 
 use neve_devnet::{Config, DevnetThread, Helicon};
 use serde_json::Value;
 
 use super::bucket::Bucket;
+use super::object_server::{Mode, ObjectServer};
 use crate::store::archive::{archive, outcome, packed_store};
-use crate::support::neve::{Neve, fresh_dir, run, run_with};
+use crate::support::neve::{LIMIT, Neve, fresh_dir, run, run_with};
+use crate::support::node::wait::{Miss, wait_until};
 use crate::support::served::serves;
+
+const AWS: [(&str, &str); 3] =
+    [("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b"), ("AWS_REGION", "c")];
 
 fn pulled(dir: &Path, words: &[&str]) -> (i32, Option<Value>, String) {
     let (code, mut lines, errors) = archive("pull", Some(dir), words);
@@ -92,6 +98,40 @@ fn changed_segment_is_not_pulled_and_a_later_pull_goes_on() {
     fs::write(path, good).expect("it is ours");
     let (code, line, errors) = pulled(dir.path(), &[&place]);
     assert_eq!((code, heights(line.as_ref())), (0, [0, 95, 0].map(Value::from)), "{errors}");
+    assert_eq!(digest(dir.path()).0, 0);
+}
+
+/// `neve archive retain` and `gc` run while a pull waits for the store.
+#[test]
+fn pull_ends_at_the_heights_that_are_left() {
+    let bucket = Bucket::of_ranges(24);
+    let server = ObjectServer::start(bucket.dir.path());
+    server.set(Mode::Delays);
+    let (dir, endpoint) = (fresh_dir(), server.endpoint());
+    let store = dir.path().join("store").display().to_string();
+    let last = bucket.first() + 31;
+    let anchor = format!("{last}:{:#x}", bucket.node.block(last).expect("it is there").hash());
+    let pulling = thread::spawn(move || {
+        let words = ["archive", "pull", "--json", "--data-dir", &store];
+        let words = [&words[..], &["--archive-anchor", &anchor]].concat();
+        let words = [&words[..], &["--archive-endpoint", &endpoint, "s3://bucket"]].concat();
+        outcome(&run_with(&AWS, &words))
+    });
+    // Two manifests, the segment with the anchor, and a few others.
+    let some = wait_until("a few segments", LIMIT, || match server.gets() {
+        0..6 => Err(Miss::NotYet("too few requests".to_owned())),
+        _ => Ok(()),
+    });
+    some.expect("the pull requests them");
+    server.set(Mode::Holds);
+    let place = bucket.place();
+    for (command, words) in [("retain", ["--from", "200"]), ("gc", ["--older-than", "0s"])] {
+        let (code, _, errors) = archive(command, None, &[&words[..], &[&place]].concat());
+        assert_eq!(code, 0, "{errors}");
+    }
+    server.set(Mode::Serves);
+    let (code, lines, errors) = pulling.join().expect("no panic");
+    assert_eq!((code, heights(lines.last())), (0, [192, last, 0].map(Value::from)), "{errors}");
     assert_eq!(digest(dir.path()).0, 0);
 }
 

@@ -327,6 +327,22 @@ fn damaged_or_absent_segment_is_never_served() {
     }
 }
 
+/// No later segment says that the archive works.
+#[test]
+fn error_of_a_segment_ends_once_its_heights_are_here() {
+    let node = chain(Helicon::Never);
+    let (bucket, place, _) = archived(&node);
+    fs::remove_file(&segments(bucket.path())[0]).expect("it is there");
+    let dir = fresh_dir();
+    let neve = follower(dir.path(), &place, &node);
+    neve.wait_for_log("archive failed");
+    wait_for_first(&neve, 0);
+    neve.wait("the end of the error", |health| {
+        health["archive"]["segments"]["error"].is_null().then_some(())
+    });
+    neve.stop_in_time();
+}
+
 /// A writer of the bucket may lie with right digests.
 #[test]
 fn forged_segment_is_rejected() {
