@@ -15,9 +15,9 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::output::{complain, heights_text, opened, say};
-use crate::archive::Failed;
+use crate::archive::{Failed, identity_of};
 use crate::commands::start::{Parts, StartError, StoreDir, Upstreams, finish, open};
-use crate::config::settings::{Config, LiveRates, Rates};
+use crate::config::settings::{Config, LiveRates, Rates, UpstreamConfig};
 use crate::config::{Anchor, ArchivePlace};
 use crate::ingest::rules_of_stamp;
 use crate::shared::{Phase, Serving, Status};
@@ -58,6 +58,7 @@ pub(super) async fn pulled(
         // Settings of this machine's server may push, and begin at a block of their own.
         (archive.push, archive.anchor) = (None, anchor);
     }
+    has_network(&config, &manifest)?;
     crate::observe::log::start(&config.log);
     let text = |error: StartError| error.to_string();
     let store = StoreDir::of(&config).map_err(text)?;
@@ -88,6 +89,19 @@ pub(super) async fn pulled(
         return Err("the store could not be closed as it should".to_owned());
     }
     pull.say(ended?, place.json)
+}
+
+/// Compares the chain of an archive with the network of the settings: an empty store has none that it could contradict.
+fn has_network(config: &Config, manifest: &Manifest) -> Result<(), String> {
+    let UpstreamConfig::Upstream { network: Some(network), .. } = &config.source else {
+        return Ok(());
+    };
+    let (found, expected) = (identity_of(manifest), network.identity());
+    if found == expected {
+        return Ok(());
+    }
+    let why = format!("the archive has {found}, and the network {expected}");
+    Err(StartError::Setting(config.values.named("network"), why).to_string())
 }
 
 /// Flags of `neve serve` that a pull stands for. The store has the ranges of the archive.

@@ -135,6 +135,19 @@ fn pull_ends_at_the_heights_that_are_left() {
     assert_eq!(digest(dir.path()).0, 0);
 }
 
+/// An empty store has no chain that would contradict the archive.
+#[test]
+fn pull_from_an_archive_of_another_network_is_refused() {
+    let bucket = Bucket::new(Helicon::Never);
+    let (dir, place) = (fresh_dir(), bucket.place());
+    let store = dir.path().join("store").display().to_string();
+    let anchor = format!("95:{:#x}", bucket.node.block(95).expect("it is there").hash());
+    let words = ["archive", "pull", "--data-dir", &store, "--archive-anchor", &anchor, &place];
+    let (code, _, errors) = outcome(&run_with(&[("NEVE_NETWORK", "fuji")], &words));
+    assert_eq!((code, errors.contains("NEVE_NETWORK=fuji (variable)")), (2, true), "{errors}");
+    assert!(!dir.path().join("store").exists(), "no store is begun");
+}
+
 #[test]
 fn anchor_that_is_another_block_is_refused() {
     let bucket = Bucket::new(Helicon::Never);
