@@ -21,7 +21,7 @@ use object_store::{
 };
 use tokio::time::timeout;
 
-use self::address::{Location, check_endpoint};
+use self::address::check_endpoint;
 use super::connector::{Connector, time_max};
 use super::error::Failed;
 use super::file_lock::{holding, locked};

@@ -141,7 +141,7 @@ struct MirrorSegments<'f> {
     peer: &'f Arc<MirrorSource>,
     /// The lowest height that the peer has.
     lowest: u64,
-    /// One comes while those before it are proven.
+    /// A place for one download: those before it are proven meanwhile.
     downloads: Semaphore,
 }
 

@@ -50,7 +50,7 @@ pub(super) trait SegmentSource: Sync {
     fn name(&self) -> &str;
     /// Heights of a segment.
     fn heights(&self, entry: Self::Entry) -> Range<u64>;
-    /// Gets a segment and proves it.
+    /// Download and proof of a segment.
     fn take(
         &self,
         entry: Self::Entry,
@@ -68,11 +68,11 @@ pub(super) trait SegmentSource: Sync {
 pub(super) enum TransferError<F> {
     /// The retention rule would delete the segment.
     Full,
-    /// Its bytes are wrong.
+    /// Wrong bytes.
     Segment(SegmentError),
-    /// The source did not give it.
+    /// Failure of the source.
     Source(F),
-    /// Backfill itself cannot go on.
+    /// Failure of the store, or a stop: backfill cannot go on.
     Backfill(BackfillError),
 }
 
