@@ -49,6 +49,8 @@ pub(crate) struct ArchiveSource {
     /// Time when the manifest could not be read.
     failed: Mutex<Option<Instant>>,
     refused: Mutex<HashMap<Digest, Instant>>,
+    /// Error of the last segment that could not be had.
+    segment_error: Mutex<Option<String>>,
     status: Arc<Status>,
 }
 
@@ -61,7 +63,19 @@ impl ArchiveSource {
         status.change_archive(|archive| archive.url.clone_from(&url));
         let (manifest, failed, refused) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (reading, status) = (tokio::sync::Mutex::default(), Arc::clone(status));
-        Ok(Self { store, url, anchor, place, manifest, reading, failed, refused, status })
+        let segment_error = Mutex::default();
+        Ok(Self {
+            store,
+            url,
+            anchor,
+            place,
+            manifest,
+            reading,
+            failed,
+            refused,
+            segment_error,
+            status,
+        })
     }
 
     /// Makes the source of an archive that a test has.
@@ -70,8 +84,19 @@ impl ArchiveSource {
         let place = ArchiveAddress { url: String::new(), endpoint: None };
         let (manifest, failed, refused) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (reading, status) = (tokio::sync::Mutex::default(), Arc::default());
-        let (url, anchor) = (String::new(), None);
-        Self { store, url, anchor, place, manifest, reading, failed, refused, status }
+        let (url, anchor, segment_error) = (String::new(), None, Mutex::default());
+        Self {
+            store,
+            url,
+            anchor,
+            place,
+            manifest,
+            reading,
+            failed,
+            refused,
+            segment_error,
+            status,
+        }
     }
 
     /// Opens the store for reads that a client waits for.
@@ -215,8 +240,19 @@ impl ArchiveSource {
     }
 
     /// Leaves a segment that could not be had alone for a while.
-    pub(crate) fn leave(&self, entry: &SegmentEntry) {
+    pub(crate) fn leave(&self, entry: &SegmentEntry, why: &str) {
+        self.say(Some(why));
+        *lock(&self.segment_error) = Some(why.to_owned());
         lock(&self.refused).insert(entry.digest, Instant::now());
+    }
+
+    /// Notes that no segment is wanted: one that could not be had is no error any more.
+    pub(crate) fn wants_nothing(&self) {
+        let ended = lock(&self.segment_error).take();
+        let error = self.status.archive().and_then(|archive| archive.error);
+        if ended.is_some() && ended == error {
+            self.say(None);
+        }
     }
 
     /// True if the segment is left alone.

@@ -38,7 +38,7 @@ async fn next_step(
         Ok(heights) => heights,
         Err(step) => {
             if matches!(step, BackfillStep::Ask { .. }) {
-                archive.say(None); // all is here
+                archive.wants_nothing(); // all is here
             }
             return Ok(step);
         }
@@ -63,7 +63,7 @@ async fn next_step(
     }
     let joining = joining(&manifest, &heights);
     if joining.is_empty() {
-        archive.say(None); // a segment that failed was dropped, or its heights came one by one
+        archive.wants_nothing(); // a segment that failed was dropped, or its heights came one by one
     }
     let is_taken = |entry: &SegmentEntry| !archive.is_refused(entry);
     let wanted: Vec<_> = joining.into_iter().take_while(is_taken).collect();
@@ -141,8 +141,7 @@ impl SegmentSource for ArchiveSegments<'_> {
         if matches!(why, Failed::Dropped(_)) {
             return; // the next step is that of the manifest which dropped it
         }
-        self.archive.say(Some(&why.to_string()));
-        self.archive.leave(&entry);
+        self.archive.leave(&entry, &why.to_string());
     }
 
     fn reject(&self, entry: SegmentEntry, wrong: &SegmentError) {
