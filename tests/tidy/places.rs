@@ -58,7 +58,7 @@ const CHANGES: [&str; 18] = [
 
 /// Files that change files, and the words of [`CHANGES`] that each may have.
 /// docs/ARCHITECTURE.md says what each changes, except [`REFERENCE`].
-const WRITERS: [(&str, &[&str]); 13] = [
+const WRITERS: [(&str, &[&str]); 14] = [
     (
         "crates/store/src/disk/disk.rs",
         &["File::options", "write_all_at", "set_len", "fallocate", "remove_file", "fs::rename"],
@@ -69,6 +69,7 @@ const WRITERS: [(&str, &[&str]); 13] = [
     ("src/http/listening.rs", &["remove_file"]),
     ("src/archive/file_lock.rs", &["File::options"]),
     ("src/archive/write/newest.rs", &["File::options", "write_all_at", "fchown"]),
+    ("src/archive/write/staging.rs", &["remove_file"]),
     (
         "src/archive/read/page_dir.rs",
         &["create_dir_all", "File::options", "set_len", "remove_file"],
