@@ -40,7 +40,7 @@ impl Odd {
         thread::spawn(move || {
             for neve in listener.incoming().map_while(Result::ok) {
                 let answers = Arc::clone(&answers);
-                thread::spawn(move || drop(serve(neve, node, &answers)));
+                thread::spawn(move || drop(serve(&neve, node, &answers)));
             }
         });
         odd
@@ -116,7 +116,7 @@ pub(super) fn each_asked(
 
 /// Serves a connection up to the first request with an odd answer.
 fn serve(
-    neve: TcpStream,
+    neve: &TcpStream,
     node: SocketAddr,
     answers: &Mutex<HashMap<String, Answer>>,
 ) -> std::io::Result<()> {
@@ -138,7 +138,7 @@ fn serve(
         }
         let mut node = match to_node.take() {
             Some(node) => node,
-            None => connect(node, &neve)?,
+            None => connect(node, neve)?,
         };
         node.write_all(&asked)?;
         if text.to_lowercase().contains("\r\nupgrade:") {
@@ -158,7 +158,7 @@ fn connect(node: SocketAddr, neve: &TcpStream) -> std::io::Result<TcpStream> {
 }
 
 fn write(
-    neve: TcpStream,
+    neve: &TcpStream,
     mut reader: BufReader<TcpStream>,
     answer: &Answer,
 ) -> std::io::Result<()> {
@@ -166,7 +166,8 @@ fn write(
         neve.set_read_timeout(Some(answer.delay))?;
         let _ = reader.read(&mut [0]); // or until neve ends it
     }
-    (&neve).write_all(&answer.bytes)?;
+    let mut out = neve;
+    out.write_all(&answer.bytes)?;
     if !answer.closes {
         let _ = reader.read(&mut [0]); // until neve ends it
     }
