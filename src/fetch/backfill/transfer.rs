@@ -39,7 +39,7 @@ impl BackfillStep {
     }
 }
 
-/// Where whole segments come from.
+/// Source of whole segments: another neve, or an archive.
 pub(super) trait SegmentSource: Sync {
     /// A segment that the source has.
     type Entry: Copy + Send;
