@@ -1,10 +1,12 @@
 //! A whole store, or one segment file of it.
 
+use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::digest::TableEdges;
-use super::finding::{Finding, Summary, Visitor, damaged, finding};
+use super::finding::{Finding, Stored, Summary, Visitor, damaged, finding};
 use super::packed_file;
 use super::segment_file::{self, Outcome};
 use super::table_file;
@@ -96,12 +98,17 @@ pub fn directory(dir: &Path, visitor: &mut dyn Visitor) -> Result<Summary, Error
         names.iter().filter_map(|name| nothing_but(name)).for_each(|found| visitor.finding(found));
     }
     let edges = TableEdges::of(names.iter().filter_map(|name| parse_table_name(name)));
-    let (before, before_name, outcomes, packed_end) = (None, String::new(), Vec::new(), None);
-    let mut walk = Walk { visitor, stamp, edges, before, before_name, outcomes, packed_end };
-    for name in names.iter().filter(|name| base_of(name).is_some()) {
-        walk.segment(dir, name)?;
-    }
-    let Walk { visitor, outcomes, .. } = walk;
+    let mut walk = Walk {
+        visitor: Unvisited { visitor, visited: None },
+        stamp,
+        edges,
+        before: None,
+        outcomes: Vec::new(),
+        packed_end: None,
+    };
+    walk.all(dir, names.iter().filter(|name| base_of(name).is_some()).cloned().collect())?;
+    let Walk { visitor: Unvisited { visitor, .. }, outcomes, .. } = walk;
+    let outcomes: Vec<_> = outcomes.into_iter().map(|(_, outcome)| outcome).collect();
     let mut summary = Summary {
         segments: outcomes.len() as u64,
         records: outcomes.iter().map(Outcome::records).sum(),
@@ -138,43 +145,108 @@ fn stamp(dir: &Path, visitor: &mut dyn Visitor) -> Result<Option<Stamp>, Error> 
     Ok(None)
 }
 
+/// Visitor of a store whose files may be replaced meanwhile: it gets no record twice.
+struct Unvisited<'v> {
+    visitor: &'v mut dyn Visitor,
+    /// Highest height that it had when a file was replaced.
+    visited: Option<u64>,
+}
+
+impl Visitor for Unvisited<'_> {
+    fn finding(&mut self, finding: Finding) {
+        self.visitor.finding(finding);
+    }
+
+    fn record(&mut self, record: &Stored<'_>) {
+        if self.visited.is_none_or(|visited| record.height > visited) {
+            self.visitor.record(record);
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.visitor.is_done()
+    }
+
+    fn codec(&self) -> Option<Arc<dyn PackedCodec>> {
+        self.visitor.codec()
+    }
+
+    fn progress(&mut self, bytes: u64) {
+        self.visitor.progress(bytes);
+    }
+}
+
 /// Goes over the segments in height order and holds each against the one before.
 struct Walk<'v> {
-    visitor: &'v mut dyn Visitor,
+    visitor: Unvisited<'v>,
     stamp: Option<Stamp>,
     edges: TableEdges,
-    /// The newest record of the segment before.
-    before: Option<(u64, Hash)>,
-    /// Name of its file.
-    before_name: String,
-    outcomes: Vec<Outcome>,
+    /// The newest record of the file before, and the name of that file.
+    before: Option<((u64, Hash), String)>,
+    /// Names of the files, and what was found in them.
+    outcomes: Vec<(String, Outcome)>,
     /// Height after the newest packed one.
     packed_end: Option<u64>,
 }
 
 impl Walk<'_> {
-    fn segment(&mut self, dir: &Path, name: &str) -> Result<(), Error> {
+    fn all(&mut self, dir: &Path, mut names: VecDeque<String>) -> Result<(), Error> {
+        while let Some(name) = names.pop_front() {
+            if !self.segment(dir, &name)? {
+                names = self.without(dir, &name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the files to go on with instead of one that is gone: it was evicted, and with it all before it, or its
+    /// heights are in a packed file now.
+    fn without(&mut self, dir: &Path, gone: &str) -> Result<VecDeque<String>, Error> {
+        let names = list(dir)?.into_iter().filter(|name| base_of(name).is_some());
+        let mut names: VecDeque<String> = names.collect();
+        let lowest = names.iter().find_map(|name| base_of(name));
+        self.outcomes.retain(|(name, _)| base_of(name) >= lowest);
+        let is_new = |name: &String| self.outcomes.iter().all(|(walked, _)| walked != name);
+        let covers = |name: &String| {
+            parse_packed_name(name).is_some_and(|base| Some(base) <= base_of(gone))
+                && is_new(name)
+        };
+        if let Some(at) = names.iter().rposition(covers) {
+            names.drain(..at);
+            // It may have heights of files before, too.
+            let base = names.front().and_then(|name| base_of(name));
+            self.visitor.visited = self.before.as_ref().map(|((height, _), _)| *height);
+            self.outcomes.retain(|(name, _)| base_of(name) < base);
+        } else {
+            // A repair writes the heights of a packed file into a segment, and a removed file comes back.
+            names.retain(|name| base_of(name) >= base_of(gone));
+        }
+        let newest = |(name, outcome): &(String, Outcome)| Some((outcome.tip()?, name.clone()));
+        self.before = self.outcomes.iter().rev().find_map(newest);
+        Ok(names)
+    }
+
+    /// Verifies a file. Returns false if it is gone.
+    fn segment(&mut self, dir: &Path, name: &str) -> Result<bool, Error> {
         // A segment whose heights are packed waits for its removal.
         let is_packed = self.packed_end > base_of(name) && parse_segment_name(name).is_some();
         if is_packed || self.is_left_behind(dir, name) {
             self.check_leftover(dir, name);
-            return Ok(());
+            return Ok(true);
         }
-        let outcome = match file(&dir.join(name), name, &self.edges, self.visitor) {
+        let outcome = match file(&dir.join(name), name, &self.edges, &mut self.visitor) {
             Ok(outcome) => outcome,
             Err(Error::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                // Evicted meanwhile, and with it all before it.
-                (self.before, self.outcomes) = (None, Vec::new());
-                return Ok(());
+                return Ok(false);
             }
             Err(Error::Read { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => {
                 self.visitor.finding(damaged(name, 0, "segment_header", "not a regular file"));
-                return Ok(());
+                return Ok(true);
             }
             Err(Error::Read { source, .. }) if reads::is_disk_failure(&source) => {
                 let detail = format!("the disk fails to deliver it: {source}");
                 self.visitor.finding(finding(name, None, 0, "unreadable", detail));
-                return Ok(());
+                return Ok(true);
             }
             Err(error) => return Err(error),
         };
@@ -184,18 +256,17 @@ impl Walk<'_> {
             self.packed_end = outcome.tip().map(|(height, _)| height + 1);
         }
         if let Some(tip) = outcome.tip() {
-            (self.before, self.before_name) = (Some(tip), name.to_owned());
+            self.before = Some((tip, name.to_owned()));
         }
-        self.outcomes.push(outcome);
-        Ok(())
+        self.outcomes.push((name.to_owned(), outcome));
+        Ok(true)
     }
 
     /// True if a sealed segment has no block that the sealed segment before it lacks: it waits for its removal, or is a
     /// part of the one before it, which waits for its end.
     fn is_left_behind(&self, dir: &Path, name: &str) -> bool {
-        let Some((base, (last, _))) = parse_segment_name(name).zip(self.before) else {
-            return false;
-        };
+        let found = parse_segment_name(name).zip(self.before.as_ref());
+        let Some((base, ((last, _), before_name))) = found else { return false };
         let sealed = |name: &str| match inspect(&dir.join(name), parse_segment_name(name)?) {
             Ok(OpenedSegment::Sealed(header, seal)) => Some((header, seal)),
             _ => None,
@@ -204,11 +275,11 @@ impl Walk<'_> {
         let is_copy = || {
             let (header, seal) = sealed(name)?;
             let newest = (header.base_height + u64::from(seal.count)).checked_sub(1)?;
-            let (header, whole) = sealed(&self.before_name)?;
-            let before = Segment::open_sealed(&dir.join(&self.before_name), header, &whole).ok()?;
-            Some(newest <= last && before.hash_at(newest) == Some(seal.last_hash))
+            let (header, whole) = sealed(before_name)?;
+            let before = Segment::open_sealed(&dir.join(before_name), header, &whole).ok()?;
+            Some(newest <= *last && before.hash_at(newest) == Some(seal.last_hash))
         };
-        base <= last && is_copy() == Some(true)
+        base <= *last && is_copy() == Some(true)
     }
 
     /// Looks at the header of a segment that waits for its removal: an opening refuses one that it cannot remove.
@@ -234,7 +305,8 @@ impl Walk<'_> {
     }
 
     fn check_joins(&mut self, name: &str, outcome: &Outcome) {
-        let Some(((height, hash), base)) = self.before.zip(outcome.base()) else { return };
+        let before = self.before.as_ref().map(|(newest, _)| *newest);
+        let Some(((height, hash), base)) = before.zip(outcome.base()) else { return };
         if base != height + 1 {
             let detail = format!("segment begins at {base}, the one before ends at {height}");
             self.visitor.finding(finding(name, Some(base), 0, "gap", detail));
