@@ -8,9 +8,13 @@ mod support;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
+use neve_store::disk::RealDisk;
 use neve_store::{Opened, Reader, Record, residency};
-use support::{assert_clean, assert_exactly, assert_holds, block, every, files, open, small};
+use support::{
+    assert_clean, assert_exactly, assert_holds, block, every, files, open, open_as, small,
+};
 
 const HEIGHTS: u64 = 20;
 
@@ -147,6 +151,34 @@ fn damaged_record_is_a_miss_at_once_after_its_first_read() {
     assert!(neve_store::damages_found() > before);
     assert_eq!(opened.reader.damaged()[0].heights, [8]);
     assert_holds(&opened.reader, &block(9, 0));
+}
+
+/// The packed file would give them a right checksum, and they would be served for good.
+#[test]
+fn bytes_that_are_damaged_after_their_first_read_are_not_packed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut opened = open_as(Arc::new(RealDisk::new(dir.path())), small(), true);
+    let stored = support::fill(&mut opened);
+    assert_exactly(&opened.reader, &stored);
+    let bytes = fs::read(segment(dir.path())).unwrap();
+    let text = b"part 1 of block 10 on branch 0;";
+    let at = bytes.windows(text.len()).position(|found| found == text).unwrap();
+    let file = fs::File::options().write(true).open(segment(dir.path())).unwrap();
+    file.write_all_at(b"7", at as u64 + 5).unwrap();
+    let before = neve_store::damages_found();
+    assert_eq!(support::pack(&mut opened, 21).unwrap(), 8, "12 to 19");
+    assert!(neve_store::damages_found() > before);
+    assert_eq!(opened.reader.damaged()[0].heights, [10]);
+    assert!(opened.reader.record(10).is_none());
+    assert_eq!(support::pack(&mut opened, 21).unwrap(), 4, "4 to 7: the other waits for its repair");
+    let mut repair = opened.writer.repair(8).unwrap().unwrap();
+    assert_eq!(repair.damaged(), [10]);
+    assert!(repair.keep(8).unwrap() && repair.keep(9).unwrap());
+    repair.append(&stored[8]).unwrap();
+    assert!(repair.keep(11).unwrap());
+    assert!(opened.writer.replace(repair.finish().unwrap()).unwrap());
+    assert_eq!(support::pack(&mut opened, 21).unwrap(), 4, "8 to 11");
+    assert_exactly(&opened.reader, &stored);
 }
 
 #[test]

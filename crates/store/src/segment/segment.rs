@@ -349,6 +349,13 @@ impl Segment {
         Ok(false)
     }
 
+    /// Compares the checksum of a record that may have been read before, and notes the result. For a thread that may
+    /// wait.
+    pub(crate) fn is_intact_now(&self, height: u64) -> bool {
+        let slot = self.slot(height).ok().flatten();
+        slot.is_some_and(|(at, slot)| self.check(at, &slot) == Ok(true))
+    }
+
     /// Heights whose record was found damaged.
     pub(crate) fn damaged(&self) -> impl Iterator<Item = u64> + '_ {
         let slots = (0..self.count()).filter(|at| self.checked.is_damaged(*at));

@@ -258,6 +258,10 @@ impl Packing {
         let made = residency::with_blocking_reads(|| {
             self.codec.pack(self.identity, self.range_blocks, &records, proceed)
         })?;
+        // Also if the codec refuses them: of damaged bytes that says nothing about the range.
+        if !self.are_intact(proceed)? {
+            return Ok(PackOutcome::Stopped);
+        }
         let made = match made {
             Ok(made) => made,
             Err(PackFailed::Stopped) => return Ok(PackOutcome::Stopped),
@@ -283,6 +287,22 @@ impl Packing {
                 PackOutcome::Unpackable(UnpackableRange { first, reason: "read_back", error })
             }
         })
+    }
+
+    /// Compares the checksums of all records again: their bytes may have changed since their first read, and the packed
+    /// file gives them a new checksum. The codec has compared all that it made with these bytes before.
+    fn are_intact(&self, proceed: &mut dyn FnMut() -> bool) -> Result<bool, Error> {
+        for source in &self.sources {
+            for height in source.base()..source.end_height() {
+                // A damaged record is noted, so that the range is repaired before it is packed.
+                let is_intact =
+                    proceed() && residency::with_blocking_reads(|| source.is_intact_now(height))?;
+                if !is_intact {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// Writes the file aside, opens it and compares its indexes; or says why it must not replace the segments.
