@@ -170,7 +170,11 @@ fn bytes_that_are_damaged_after_their_first_read_are_not_packed() {
     assert!(neve_store::damages_found() > before);
     assert_eq!(opened.reader.damaged()[0].heights, [10]);
     assert!(opened.reader.record(10).is_none());
-    assert_eq!(support::pack(&mut opened, 21).unwrap(), 4, "4 to 7: the other waits for its repair");
+    assert_eq!(
+        support::pack(&mut opened, 21).unwrap(),
+        4,
+        "4 to 7: the other waits for its repair"
+    );
     let mut repair = opened.writer.repair(8).unwrap().unwrap();
     assert_eq!(repair.damaged(), [10]);
     assert!(repair.keep(8).unwrap() && repair.keep(9).unwrap());

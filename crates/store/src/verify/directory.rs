@@ -208,8 +208,7 @@ impl Walk<'_> {
         self.outcomes.retain(|(name, _)| base_of(name) >= lowest);
         let is_new = |name: &String| self.outcomes.iter().all(|(walked, _)| walked != name);
         let covers = |name: &String| {
-            parse_packed_name(name).is_some_and(|base| Some(base) <= base_of(gone))
-                && is_new(name)
+            parse_packed_name(name).is_some_and(|base| Some(base) <= base_of(gone)) && is_new(name)
         };
         if let Some(at) = names.iter().rposition(covers) {
             names.drain(..at);
