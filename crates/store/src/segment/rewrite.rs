@@ -23,7 +23,7 @@ pub(crate) struct SealedCopy {
 pub(crate) fn rewrite(latch: &mut Latch, cut: &Segment) -> Result<Segment, Error> {
     let sealed = copy_aside(latch, cut, CUT)?.take_name(latch)?; // durable before the only other copy goes
     if cut.is_packed() {
-        // Opening prefers the packed file: until it goes, a crash undoes the cut, and no more.
+        // Opening prefers the file with more heights: until the packed file goes, a crash undoes the cut, and no more.
         latch.remove(&cut.name())?;
         latch.apply(Op::SyncDir)?;
     }
