@@ -1,5 +1,5 @@
 //! The packer: a thread of the lowest priority that packs a range of heights, while neve is not
-//! behind its upstream.
+//! behind its upstream or needs the space.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use metrics::counter;
 use neve_store::{
-    Error, NewPartNames, NewParts, PackEnd, PackOutcome, PackedHeights, Replaced, UnpackableRange,
-    Writer,
+    Error, NewPartNames, NewParts, PackEnd, PackOutcome, Packable, PackedHeights, Replaced,
+    UnpackableRange, Writer,
 };
 use tokio::sync::oneshot;
 use tracing::{debug, info, warn};
@@ -17,7 +17,7 @@ use tracing::{debug, info, warn};
 use crate::config::Human;
 use crate::shared::{Phase, Status};
 
-/// Interval at which the packer looks whether neve has caught up.
+/// Interval at which the packer looks whether it may go on.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Time without packing after a range could not be packed: the disk is full, say, and packing is dear.
 const AGAIN_AFTER: Duration = Duration::from_mins(5);
@@ -43,52 +43,88 @@ type Work = Box<dyn FnOnce() -> Packed + Send>;
 pub(super) struct Packer {
     /// Newest bytes that stay unpacked; `None`: nothing is packed.
     unpacked_bytes: Option<u64>,
-    status: Arc<Status>,
+    gate: Arc<Gate>,
     under_way: Option<oneshot::Receiver<Packed>>,
     /// True if the name of a file that readers see is being synced.
     is_naming: bool,
-    stop: Arc<AtomicBool>,
     /// Nothing is packed before.
     not_before: Option<Instant>,
 }
 
+/// Permission to pack, which the writer gives and a thread of the packer asks for.
+struct Gate {
+    status: Arc<Status>,
+    stop: AtomicBool,
+    /// True if packing is needed for space.
+    is_pressed: AtomicBool,
+}
+
+impl Gate {
+    /// True if packing delays no head, or if heads need its space.
+    fn is_open(&self) -> bool {
+        self.is_pressed.load(Ordering::Relaxed) || self.status.phase() != Phase::CatchingUp
+    }
+
+    /// Waits while neve is behind and has space. False if packing must end.
+    #[allow(clippy::disallowed_methods, reason = "the packer has a thread of its own")]
+    fn proceed(&self) -> bool {
+        let is_stopped = || self.stop.load(Ordering::Relaxed);
+        while !self.is_open() && !is_stopped() {
+            thread::sleep(LOOK_EVERY);
+        }
+        !is_stopped()
+    }
+}
+
 impl Packer {
     pub(super) fn new(unpacked_bytes: Option<u64>, status: &Arc<Status>) -> Self {
-        let status = Arc::clone(status);
-        Self {
-            unpacked_bytes,
-            status,
-            under_way: None,
-            is_naming: false,
-            stop: Arc::default(),
-            not_before: None,
-        }
+        let (stop, is_pressed) = (AtomicBool::new(false), AtomicBool::new(false));
+        let gate = Arc::new(Gate { status: Arc::clone(status), stop, is_pressed });
+        Self { unpacked_bytes, gate, under_way: None, is_naming: false, not_before: None }
+    }
+
+    /// Says whether packing is needed for space, so that it goes on while neve is behind.
+    pub(super) fn press(&self, is_pressed: bool) {
+        self.gate.is_pressed.store(is_pressed, Ordering::Relaxed);
+    }
+
+    /// True if work is under way.
+    pub(super) fn is_at_work(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    /// Heights of which the packer packs what it can; `None` after a failure, and if nothing is packed.
+    pub(super) fn packable(&self) -> Option<Packable> {
+        let unpacked_bytes = self.unpacked_bytes?;
+        let may_begin = self.not_before.is_none_or(|time| Instant::now() >= time);
+        // Right after a start the settled heights are not known yet, and nothing is appended before they are.
+        let settled = self.gate.status.verified().unwrap_or(u64::MAX);
+        may_begin.then_some(Packable { settled, unpacked_bytes })
     }
 
     /// Begins to pack the next range that is due, or else to split a segment of which no range can be packed. Does
     /// nothing while such work is under way.
     pub(super) fn begin(&mut self, writer: &Writer) {
-        let (Some(unpacked), Some(settled)) = (self.unpacked_bytes, self.status.verified()) else {
-            return;
-        };
         // A range that waits until neve has caught up may be evicted by then.
         if self.under_way.is_none()
-            && self.status.phase() != Phase::CatchingUp
-            && self.not_before.is_none_or(|time| Instant::now() >= time)
-            && let Some(work) = self.due(writer, settled, unpacked)
+            && self.gate.is_open()
+            && self.gate.status.verified().is_some()
+            && let Some(packable) = self.packable()
+            && let Some(work) = self.due(writer, packable)
             && self.start(work).is_err()
         {
             self.wait_before_the_next();
         }
     }
 
-    fn due(&self, writer: &Writer, settled: u64, unpacked: u64) -> Option<Work> {
-        let (status, stop) = (Arc::clone(&self.status), Arc::clone(&self.stop));
-        let mut go_on = move || proceed(&status, &stop);
-        if let Some(due) = writer.begin_pack(settled, unpacked) {
+    fn due(&self, writer: &Writer, packable: Packable) -> Option<Work> {
+        let Packable { settled, unpacked_bytes } = packable;
+        let gate = Arc::clone(&self.gate);
+        let mut go_on = move || gate.proceed();
+        if let Some(due) = writer.begin_pack(settled, unpacked_bytes) {
             return Some(Box::new(move || Packed::Written(due.run(&mut go_on))));
         }
-        let due = writer.begin_split(settled, unpacked)?;
+        let due = writer.begin_split(settled, unpacked_bytes)?;
         info!(first = due.first(), "segment across two ranges is split");
         Some(Box::new(move || Packed::Split(due.run(&mut go_on))))
     }
@@ -176,7 +212,7 @@ impl Packer {
     /// Removes the segments that a packed file has replaced, before neve stops: the next start would serve them
     /// and pack them again.
     pub(super) async fn finish(&mut self, writer: &mut Writer) -> Result<(), Error> {
-        self.stop.store(true, Ordering::Relaxed);
+        self.gate.stop.store(true, Ordering::Relaxed);
         // Packing that is not finished is dropped: a file without its name costs nothing at the
         // next start.
         match self.under_way.take().filter(|_| self.is_naming) {
@@ -196,7 +232,7 @@ impl Packer {
 
 impl Drop for Packer {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.gate.stop.store(true, Ordering::Relaxed);
     }
 }
 
@@ -216,15 +252,6 @@ fn drop_aside(replaced: Replaced) {
     if let Err(error) = thread::Builder::new().name("packer".to_owned()).spawn(drop_it) {
         debug!(%error, "segments given back by the writer"); // with the closure
     }
-}
-
-/// Waits while neve is behind. False if packing must end.
-#[allow(clippy::disallowed_methods, reason = "the packer has a thread of its own")]
-fn proceed(status: &Status, stop: &AtomicBool) -> bool {
-    while status.phase() == Phase::CatchingUp && !stop.load(Ordering::Relaxed) {
-        thread::sleep(LOOK_EVERY);
-    }
-    !stop.load(Ordering::Relaxed)
 }
 
 /// Logs and counts packed heights.
@@ -279,6 +306,12 @@ mod tests {
         status.set_phase(Phase::CatchingUp);
         packer.begin(&writer);
         assert!(packer.under_way.is_none(), "it packs while neve is behind");
+        status.set_verified(None);
+        packer.press(true);
+        packer.begin(&writer);
+        assert!(packer.under_way.is_none(), "no height is settled");
+        packer.press(false);
+        status.set_verified(Some(8));
         status.set_phase(Phase::Following);
         packer.begin(&writer);
         assert!(packer.under_way.is_some(), "a range is due");
@@ -286,11 +319,12 @@ mod tests {
 
     #[test]
     fn packing_under_way_waits_while_neve_is_behind() {
-        let (status, stop) = (Arc::new(Status::default()), Arc::new(AtomicBool::new(false)));
+        let status = Arc::new(Status::default());
+        let packer = Packer::new(Some(0), &status);
         let go_on = || {
-            let (status, stop) = (Arc::clone(&status), Arc::clone(&stop));
+            let gate = Arc::clone(&packer.gate);
             let (went_on, waits) = mpsc::channel();
-            thread::spawn(move || went_on.send(proceed(&status, &stop)));
+            thread::spawn(move || went_on.send(gate.proceed()));
             waits
         };
         status.set_phase(Phase::CatchingUp);
@@ -300,7 +334,10 @@ mod tests {
         assert_eq!(waits.recv(), Ok(true));
         assert_eq!(go_on().recv(), Ok(true));
         status.set_phase(Phase::CatchingUp);
-        stop.store(true, Ordering::Relaxed);
+        packer.press(true);
+        assert_eq!(go_on().recv(), Ok(true), "neve needs the space");
+        packer.press(false);
+        packer.gate.stop.store(true, Ordering::Relaxed);
         assert_eq!(go_on().recv(), Ok(false), "it ends with neve, also while neve is behind");
     }
 

@@ -7,27 +7,23 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use metrics::{counter, gauge, histogram};
+use metrics::{counter, histogram};
 use neve_jsonrpc::Rules;
-use neve_store::{
-    BuiltSegments, Error, Evicted, Hold, Identity, NewTable, Options, Record, Retention, Writer,
-};
+use neve_store::{BuiltSegments, Error, Identity, NewTable, Options, Record, Retention, Writer};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 use super::clock::Clock;
-use super::full_disk::Step;
 use super::packer::Packer;
 use super::queue::{Ingest, QueuedWork};
 use super::written::note_written;
-use crate::config::Human;
 use crate::shared::{Phase, Serving, Status};
 
-/// Time that a full disk is left alone.
-const DISK_FULL_PAUSE: Duration = Duration::from_secs(2);
+/// Time between two looks whether neve stops, while following waits for the packer.
+const WAIT_PAUSE: Duration = Duration::from_millis(100);
 /// Time between two checks of the retention when nothing is rolled: `--retain-age` needs it.
 const EVICT_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -79,6 +75,8 @@ struct Loop {
     syncing: Option<JoinHandle<Result<(), Error>>>,
     merging: Option<JoinHandle<Result<NewTable, Error>>>,
     packer: Packer,
+    /// Bytes beyond the retention bound that packing is going to give back.
+    excess: u64,
 }
 
 impl Loop {
@@ -95,21 +93,22 @@ impl Loop {
             syncing: None,
             merging: None,
             packer,
+            excess: 0,
         }
     }
 
     async fn run(mut self, mut incoming: mpsc::Receiver<QueuedWork>) {
         loop {
-            let pause = self.next_pause();
+            // neve stops without a wait.
+            let waits = self.waits_for_packer() && !incoming.is_closed();
+            let pause = self.next_pause().min(if waits { WAIT_PAUSE } else { Duration::MAX });
             let done = tokio::select! {
                 biased;
                 Some(synced) = ended(&mut self.syncing) => self.setup.writer.end_sync(synced),
                 Some(merged) = ended(&mut self.merging) => self.merged(merged),
-                Some(packed) = self.packer.ended() => {
-                    self.packer.publish(&mut self.setup.writer, packed)
-                }
+                Some(packed) = self.packer.ended() => self.packed(packed),
                 // Behind the ends of tasks, which are few: a queue that is never empty would keep them waiting.
-                work = incoming.recv() => match work {
+                work = incoming.recv(), if !waits => match work {
                     Some(work) => self.handle(work, &incoming).await,
                     None => break,
                 },
@@ -224,32 +223,6 @@ impl Loop {
         counter!("neve_blocks_stored_total").increment(1);
         note_written(record);
         Ok(())
-    }
-
-    /// Evicts on a full disk, or waits. Evicts also ranges that the archive lacks: the newest heights are
-    /// worth more than the oldest. Returns true after a pause.
-    async fn make_room(&mut self, has_paused: bool) -> Result<bool, Error> {
-        // First by the rule: that may free enough.
-        let hold = self.hold();
-        let evicted = self.evict_unless(hold)?;
-        let step = Step::after(&evicted, has_paused);
-        match step {
-            Step::Append => {}
-            Step::Pause => tokio::time::sleep(DISK_FULL_PAUSE).await,
-            Step::EvictHeld => {
-                let bytes_max = evicted.held - 1; // the oldest goes, and the others as the disk fills again
-                self.evict_unless(hold.map(|hold| Hold { bytes_max, ..hold }))?;
-            }
-        }
-        Ok(step == Step::Pause)
-    }
-
-    fn disk_full(&self, error: &Error) {
-        // One line when it begins: the append is tried again and again.
-        if self.setup.status.words().store_error.is_none() {
-            error!(%error, "storing paused");
-        }
-        self.setup.status.set_store_error(Some(error.to_string()));
     }
 
     fn bind(&mut self, identity: Identity, rules: Rules) -> Result<(), Error> {
@@ -376,52 +349,10 @@ impl Loop {
         Ok(())
     }
 
-    fn evict(&mut self) -> Result<(), Error> {
-        self.evict_unless(self.hold()).map(drop)
-    }
-
-    fn evict_unless(&mut self, hold: Option<Hold>) -> Result<Evicted, Error> {
-        self.evicted_at = Instant::now();
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        // A clock before 1970 makes no block too old.
-        let now = now.map_or(0, |since| since.as_secs());
-        let (writer, retention) = (&mut self.setup.writer, &self.setup.retention);
-        let evicted = writer.evict_unless_held(retention, hold.as_ref(), now)?;
-        let Evicted { segments, quarantined, heights, bytes, uncopied, held, .. } = evicted;
-        if let Some(limit) = self.setup.unpushed_bytes_max {
-            note_held(held, limit, uncopied);
-        }
-        if segments + quarantined > 0 {
-            counter!("neve_blocks_evicted_total").increment(heights);
-            info!(segments, quarantined, heights, bytes = %Human(bytes), "evicted");
-        }
-        Ok(evicted)
-    }
-
-    /// Returns the hold on segments that the archive lacks, if neve pushes.
-    fn hold(&self) -> Option<Hold> {
-        let bytes_max = self.setup.unpushed_bytes_max?;
-        let push = self.setup.status.archive().and_then(|archive| archive.push).unwrap_or_default();
-        // Right after a start it is not known yet what is in the archive.
-        let bytes_max = if push.has_looked() { bytes_max } else { u64::MAX };
-        Some(Hold { copied: push.heights, from: push.from, bytes_max })
-    }
-
     fn give_up(&self, error: &Error) {
         error!(%error, "writer stops");
         self.setup.status.set_store_error(Some(error.to_string()));
         self.setup.status.set_phase(Phase::Stopped);
-    }
-}
-
-/// Counts segments that wait for the archive, and heights that went without a copy.
-#[expect(clippy::cast_precision_loss, reason = "gauges are doubles")]
-fn note_held(held_bytes: u64, limit_bytes: u64, uncopied: u64) {
-    gauge!("neve_archive_held_bytes").set(held_bytes as f64);
-    gauge!("neve_archive_held_limit_bytes").set(limit_bytes as f64);
-    counter!("neve_archive_lost_heights_total").increment(uncopied);
-    if uncopied > 0 {
-        warn!(heights = uncopied, "heights evicted before they were archived");
     }
 }
 
@@ -445,6 +376,8 @@ pub(crate) fn stamp_rules(rules: Rules) -> neve_store::Rules {
 pub(crate) fn rules_of_stamp(rules: neve_store::Rules) -> Rules {
     if rules == 0 { Rules::BeforeHelicon } else { Rules::Helicon }
 }
+
+mod space;
 
 #[cfg(test)]
 mod tests;

@@ -71,6 +71,6 @@ pub use segment::{
 };
 pub use write::{
     BackfillWriter, BuiltSegments, Evicted, Hold, Merging, NewName, NewPacked, NewTable, Opened,
-    Options, PackEnd, PackOutcome, PackedHeights, Packing, PartialSegment, Replaced, Retention,
-    Syncing, UnpackableRange, Writer, arriving, open, open_on, open_on_with, open_with,
+    Options, PackEnd, PackOutcome, Packable, PackedHeights, Packing, PartialSegment, Replaced,
+    Retention, Syncing, UnpackableRange, Writer, arriving, open, open_on, open_on_with, open_with,
 };

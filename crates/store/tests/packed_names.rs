@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use neve_store::disk::RealDisk;
-use neve_store::{Opened, Options, PackEnd, Record, Retention};
+use neve_store::{Opened, Options, PackEnd, Packable, Record, Retention};
 use support::{
     Done, IDENTITY, Recorder, assert_clean, assert_exactly, assert_listed, block, files, open_as,
     rewrite, small, verify,
@@ -229,4 +229,33 @@ fn packed_files_count_for_the_bounds_of_bytes_and_age() {
     let evicted = store.writer.evict(&Retention { age, ..Retention::default() }, now).unwrap();
     assert_eq!(evicted.heights, 4, "8 to 11");
     assert_exactly(&store.reader, &records[10..]);
+}
+
+/// Heights that are due to be packed are about to give their space back.
+#[test]
+fn ranges_that_are_due_to_be_packed_count_as_packed_for_the_bound_of_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = fill(dir.path());
+    let mut store = open(dir.path());
+    let bytes = store.reader.usage().disk_bytes;
+    let sizes = ["04", "08", "12", "16"].map(|base| {
+        use std::os::unix::fs::MetadataExt;
+        let name = format!("000000000000000000{base}.seg");
+        dir.path().join(name).metadata().unwrap().blocks() * 512
+    });
+    let gain: u64 = sizes.iter().map(|bytes| bytes - bytes / 16).sum();
+    let mut evict = |bytes: u64, settled: Option<u64>| {
+        let retention = Retention { bytes: Some(bytes), ..Retention::default() };
+        let packable = settled.map(|settled| Packable { settled, unpacked_bytes: 0 });
+        let evicted = store.writer.evict_unless_held(&retention, None, packable, 0).unwrap();
+        (evicted.heights, evicted.excess)
+    };
+    assert_eq!(evict(bytes, Some(21)), (0, 0), "within the bound");
+    assert_eq!(evict(bytes - gain, Some(21)), (0, gain), "as large as that when they are packed");
+    let (heights, excess) = evict(bytes - gain - 1, Some(21));
+    assert_eq!(heights, 2, "2 to 3, and no more");
+    assert!((1..gain).contains(&excess), "{excess}");
+    let (heights, excess) = evict(bytes - gain, Some(6));
+    assert!(heights >= 4 && excess == 0, "none is settled: {heights}");
+    assert_exactly(&store.reader, &records[2 + heights as usize..]);
 }

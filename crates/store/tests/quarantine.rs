@@ -94,7 +94,7 @@ fn files_below_a_gap_wait_for_a_copy_as_served_ones_do() {
     let hold = Hold { copied: None, from: 0, bytes_max: u64::MAX };
     let evict = |opened: &mut Opened, hold: Hold| {
         let retention = Retention { blocks: Some(8), ..Retention::default() };
-        let evicted = opened.writer.evict_unless_held(&retention, Some(&hold), 0).unwrap();
+        let evicted = opened.writer.evict_unless_held(&retention, Some(&hold), None, 0).unwrap();
         let gone = (evicted.quarantined, evicted.segments, evicted.uncopied);
         (gone, evicted.held)
     };

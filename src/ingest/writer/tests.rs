@@ -2,8 +2,12 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use neve_chain::{AdmittedKeys, Checks};
+use neve_devnet::{Block, Chain, ChainConfig, Config, Part};
+use neve_record::assemble::assemble;
+use neve_record::packed::Codec;
 use neve_store::disk::{Disk, Op, RealDisk};
-use neve_store::{Hash, open_on};
+use neve_store::{Hash, Opened, open_on, open_on_with};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
@@ -14,7 +18,7 @@ const IDENTITY: Identity = Identity { chain_id: 43_112, genesis: Hash([9; 32]) }
 /// Time that a write takes, in which a sync ends.
 const WRITE: Duration = Duration::from_micros(200);
 
-/// A disk that is full when the test says so, and whose syncs take no time.
+/// A disk that is full for segments when the test says so, until one is removed, and whose syncs take no time.
 struct TestDisk {
     real: RealDisk,
     is_full: AtomicBool,
@@ -31,8 +35,13 @@ impl Disk for TestDisk {
     #[allow(clippy::disallowed_methods, reason = "a slow disk, and the writer has its own thread")]
     fn apply(&self, op: Op<'_>) -> io::Result<()> {
         match op {
-            Op::Allocate { .. } if self.is_full.load(Ordering::Relaxed) => {
+            Op::Allocate { name, .. }
+                if self.is_full.load(Ordering::Relaxed) && !name.contains(".pack") =>
+            {
                 return Err(io::ErrorKind::StorageFull.into());
+            }
+            Op::Remove { name } if name.ends_with(".seg") => {
+                self.is_full.store(false, Ordering::Relaxed);
             }
             Op::Sync { .. } => {
                 self.syncs.fetch_add(1, Ordering::Relaxed);
@@ -54,6 +63,14 @@ impl Disk for TestDisk {
 
 /// A writer of an empty store with segments of so many heights.
 fn setup(fsync_interval: Duration, segment_blocks: u32) -> (Arc<TestDisk>, Setup, TempDir) {
+    setup_on(fsync_interval, segment_blocks, open_on)
+}
+
+fn setup_on(
+    fsync_interval: Duration,
+    segment_blocks: u32,
+    open: impl Fn(Arc<dyn Disk>, Options) -> Result<Opened, Error>,
+) -> (Arc<TestDisk>, Setup, TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let disk = Arc::new(TestDisk {
         real: RealDisk::new(dir.path()),
@@ -67,7 +84,7 @@ fn setup(fsync_interval: Duration, segment_blocks: u32) -> (Arc<TestDisk>, Setup
         disk_reserve_bytes: 0,
         ..Options::default()
     };
-    let mut opened = open_on(Arc::clone(&disk) as Arc<dyn Disk>, options).unwrap();
+    let mut opened = open(Arc::clone(&disk) as Arc<dyn Disk>, options).unwrap();
     opened.writer.bind(IDENTITY, 0).unwrap();
     let setup = Setup {
         writer: opened.writer,
@@ -149,4 +166,35 @@ async fn records_after_one_that_a_full_disk_dropped_are_dropped_too() {
     assert!(!matches!(words.phase, Phase::Stopped), "{:?}", words.store_error);
     assert!(disk.syncs.load(Ordering::Relaxed) > syncs, "no last sync");
     assert_eq!(queued.load(Ordering::Relaxed), 0);
+}
+
+/// Records of a made chain from height 0 on.
+fn chain(config: ChainConfig, heights: usize) -> Vec<Record> {
+    let checks =
+        Checks { chain_id: config.chain_id, senders: false, admitted: AdmittedKeys::default() };
+    let mut chain = Chain::new(config);
+    let record = |block: Block| {
+        let text = block.answer(Part::Full, Rules::BeforeHelicon);
+        assemble(&text, block.receipts(), &checks).expect("the block is right").record
+    };
+    (0..heights).map(|_| record(chain.next_block())).collect()
+}
+
+/// Eviction has nothing to take, and packing would give most of the disk back.
+#[tokio::test]
+async fn full_disk_gets_space_by_packing_also_while_neve_is_behind() {
+    let open = |disk, options| open_on_with(disk, options, Arc::new(Codec::default()));
+    let (disk, mut setup, _dir) = setup_on(Duration::from_mins(1), 4, open);
+    setup.unpacked_bytes = Some(0);
+    let mut records = chain(Config::test().chain, 13).into_iter();
+    records.by_ref().take(12).for_each(|record| setup.writer.append(&record).unwrap());
+    setup.status.set_phase(Phase::CatchingUp);
+    setup.status.set_verified(Some(11));
+    disk.is_full.store(true, Ordering::Relaxed);
+    let (ingest, _) = start(setup).unwrap();
+    let (record, room) = (records.next().unwrap(), IngestReservation::Forced);
+    ingest.append(record, Rules::BeforeHelicon, room).await.unwrap();
+    let limit = Duration::from_secs(20);
+    let head = tokio::time::timeout(limit, head(&ingest)).await;
+    assert_eq!(head, Ok(Some(12)), "the disk is full for good");
 }

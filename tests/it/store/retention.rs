@@ -155,3 +155,32 @@ fn many_files_are_served_after(limit: &str) {
         neve.stop();
     }
 }
+
+/// Blocks of a catch-up come unpacked, many times as large as the history that they would drive out.
+#[test]
+fn catch_up_beyond_the_bound_is_packed_and_evicts_nothing() {
+    let (devnet, dir) = (chain(400), fresh_dir());
+    let url = devnet.base_url();
+    let mut at = 400;
+    let sizes = ["--segment-blocks", "32", "--segment-bytes", "3MiB", "--unpacked-bytes", "1MiB"];
+    let upstream = ["--upstream", &url, "--start", "0", "--retain-bytes", "16MiB"];
+    let queue = ["--ingest-bytes-max", "4MiB"];
+    let arguments = [&upstream[..], &sizes, &queue, &ARGUMENTS].concat();
+    let store = dir.path().join("store");
+    // The second time neve catches up with a store that is packed.
+    for head in [400, 800] {
+        devnet.advance(head - at);
+        at = head;
+        let neve = Neve::start(dir.path(), &arguments);
+        let mut largest = 0;
+        neve.wait("the head", |health| {
+            largest = largest.max(disk_use(&store));
+            (health["blocks"]["head"] == head).then_some(())
+        });
+        assert_eq!(neve.count("neve_blocks_evicted_total"), 0);
+        assert_eq!(neve.health()["blocks"]["min_height"], 0);
+        // A segment, the queue, and a range that is packed until its name is durable.
+        assert!(largest < (16 + 4 + 4 + 4) << 20, "{largest} bytes of disk");
+        neve.stop();
+    }
+}

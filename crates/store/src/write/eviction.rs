@@ -1,10 +1,17 @@
 //! Removing what retention does not keep.
 
+use std::collections::BTreeMap;
+
 use super::options::range_blocks;
+use super::pack::Packable;
 use super::quarantine::Aside;
 use super::retention::{Hold, Retention, SegmentFacts, note_ranges, note_times};
 use super::writer::Writer;
 use crate::error::Error;
+
+/// Packed files take this part of their segments, about: blocks of mainnet a twentieth. What packing does not give back is
+/// evicted afterwards.
+const PACKED_PART: u64 = 16;
 
 /// Files and heights that an eviction deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,6 +28,8 @@ pub struct Evicted {
     pub uncopied: u64,
     /// Bytes of segments and quarantined files that are held back.
     pub held: u64,
+    /// Bytes of the store beyond the bound that packing is going to give back.
+    pub excess: u64,
     /// True if files wait for room to be removed: an eviction gives nothing back before.
     pub waiting: bool,
 }
@@ -39,23 +48,24 @@ impl Writer {
     /// Evicts what `retention` does not keep: quarantined files first, then the oldest segments.
     /// `now` in seconds since 1970.
     pub fn evict(&mut self, retention: &Retention, now: u64) -> Result<Evicted, Error> {
-        self.evict_unless_held(retention, None, now)
+        self.evict_unless_held(retention, None, None, now)
     }
 
     /// Evicts in the same way, and holds segments back that have no copy yet. Files that a gap keeps from being served
-    /// are held back too.
+    /// are held back too. Ranges that are due to be packed count as packed.
     pub fn evict_unless_held(
         &mut self,
         retention: &Retention,
         hold: Option<&Hold>,
+        packable: Option<Packable>,
         now: u64,
     ) -> Result<Evicted, Error> {
         let end_height = self.head().map_or(0, |(height, _)| height + 1);
         // A system clock that jumps ahead must not empty the store.
         let now = self.newest_timestamp().map_or(now, |newest| newest.min(now));
         // Quarantined files count, and go first: they serve no client.
-        let mut bytes = self.view.load().disk_bytes();
-        bytes += self.quarantine.shown.usage().1;
+        let gains = packable.map_or(BTreeMap::new(), |packable| self.packing_gains(packable));
+        let mut bytes = self.all_bytes().saturating_sub(gains.values().sum());
         let surplus =
             self.quarantine.drop_surplus(|held| retention.drops(held, end_height, &mut bytes, now));
         // A file below a gap is the only copy of its heights, and waits for the archive like a served one.
@@ -64,7 +74,7 @@ impl Writer {
         let rejoins = |aside: &Aside| aside.can_rejoin(first, is_due);
         let (mut below, mut gone): (Vec<_>, Vec<_>) = surplus.into_iter().partition(rejoins);
         let mut due: Vec<_> = below.iter().map(|aside| aside.held).collect();
-        due.extend(self.due_segments(retention, bytes, now));
+        due.extend(self.due_segments(retention, bytes, &gains, now));
         if self.codec.is_some() {
             let rejoining = self.quarantine.files.iter().filter(|aside| rejoins(aside));
             let oldest = below.iter().chain(rejoining).map(|aside| aside.base).min();
@@ -80,13 +90,36 @@ impl Writer {
         if evicted.segments + evicted.quarantined > 0 {
             self.quarantine.show(self.view.load().first_height());
         }
+        if let Some(limit) = retention.bytes {
+            let first = self.view.load().first_height().unwrap_or(u64::MAX);
+            let gain = gains.range(first..).map(|(_, gain)| gain).sum();
+            evicted.excess = self.all_bytes().saturating_sub(limit).min(gain);
+        }
         // Then no space was gained, and to evict more would lose heights for nothing.
         evicted.waiting = self.latch.has_due();
         Ok(evicted)
     }
 
-    /// Facts of the oldest sealed segments, which the retention drops. `bytes` is the size of the store.
-    fn due_segments(&self, retention: &Retention, bytes: u64, now: u64) -> Vec<SegmentFacts> {
+    /// Bytes on disk, with those of quarantined files.
+    fn all_bytes(&self) -> u64 {
+        self.view.load().disk_bytes() + self.quarantine.shown.usage().1
+    }
+
+    /// Bytes that packing is going to give back, by the first height of the segment.
+    fn packing_gains(&self, packable: Packable) -> BTreeMap<u64, u64> {
+        let due = self.due_ranges(packable).into_iter().flatten();
+        let gain = |bytes: u64| bytes - bytes / PACKED_PART;
+        due.map(|segment| (segment.base(), gain(segment.disk_bytes))).collect()
+    }
+
+    /// Facts of the oldest sealed segments, which the retention drops. `bytes` is the size of the store less all `gains`.
+    fn due_segments(
+        &self,
+        retention: &Retention,
+        bytes: u64,
+        gains: &BTreeMap<u64, u64>,
+        now: u64,
+    ) -> Vec<SegmentFacts> {
         let (segments, _) = self.lists();
         let end_height = self.head().map_or(0, |(height, _)| height + 1);
         let mut sealed: Vec<SegmentFacts> = segments
@@ -96,6 +129,7 @@ impl Writer {
                 base: segment.base(),
                 end_height: segment.end_height(),
                 disk_bytes: segment.disk_bytes,
+                packs_by: gains.get(&segment.base()).copied().unwrap_or_default(),
                 last_timestamp: segment.last_timestamp,
                 is_packed: segment.is_packed(),
                 range: None,

@@ -20,7 +20,8 @@ pub use eviction::Evicted;
 pub use open::{Opened, open, open_on, open_on_with, open_with};
 pub use options::Options;
 pub use pack::{
-    NewName, NewPacked, PackEnd, PackOutcome, PackedHeights, Packing, Replaced, UnpackableRange,
+    NewName, NewPacked, PackEnd, PackOutcome, Packable, PackedHeights, Packing, Replaced,
+    UnpackableRange,
 };
 pub use partial_segment::{PartialSegment, arriving};
 pub use retention::{Hold, Retention};

@@ -22,6 +22,15 @@ const WRITTEN_AT_ONCE: usize = 1 << 20;
 /// A packed file takes less than this part of its segments. Without room for that, packing would be for nothing.
 const PACKED_AT_LEAST: u64 = 3;
 
+/// Heights that may be packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packable {
+    /// Highest settled height.
+    pub settled: u64,
+    /// Newest bytes of the store that stay unpacked.
+    pub unpacked_bytes: u64,
+}
+
 /// Segments that are due to be packed.
 pub struct Packing {
     latch: Latch,
@@ -111,19 +120,27 @@ impl Writer {
     /// Finds the newest range to pack: whole, up to height `settled`, intact, and older than the
     /// newest `unpacked_bytes` of the store. The caller runs the result on another thread.
     pub fn begin_pack(&self, settled: u64, unpacked_bytes: u64) -> Option<Packing> {
-        // Of a segment that is split no part goes before the whole one.
-        let codec = self.codec.as_ref().filter(|_| self.first_parts.is_empty())?;
-        let identity = self.stamp?.identity;
+        let (codec, identity) = (self.codec.clone()?, self.stamp?.identity);
         let range_blocks = range_blocks(self.options.segment_blocks);
-        let mut group = Vec::new();
-        for segment in &self.sources(settled, unpacked_bytes) {
+        let sources = self.due_ranges(Packable { settled, unpacked_bytes }).into_iter().next()?;
+        Some(Packing { latch: self.latch.beside(), codec, identity, range_blocks, sources })
+    }
+
+    /// Finds the ranges that are due, the newest first.
+    pub(crate) fn due_ranges(&self, packable: Packable) -> Vec<Vec<Arc<Segment>>> {
+        // Of a segment that is split no part goes before the whole one.
+        if self.codec.is_none() || self.stamp.is_none() || !self.first_parts.is_empty() {
+            return Vec::new();
+        }
+        let range_blocks = range_blocks(self.options.segment_blocks);
+        let (mut group, mut ranges) = (Vec::new(), Vec::new());
+        for segment in &self.sources(packable.settled, packable.unpacked_bytes) {
             add(&mut group, segment, range_blocks);
             if is_whole(&group, range_blocks) && !self.unpackable.contains(&group[0].base()) {
-                let (latch, codec) = (self.latch.beside(), Arc::clone(codec));
-                return Some(Packing { latch, codec, identity, range_blocks, sources: group });
+                ranges.push(std::mem::take(&mut group));
             }
         }
-        None
+        ranges
     }
 
     /// The segments that may be packed as far as each of them says alone, the newest first.
@@ -209,7 +226,9 @@ impl Writer {
 
 /// True if a segment may be packed, as far as that can be told of it alone.
 fn is_source(segment: &Segment, settled: u64) -> bool {
-    !segment.is_active() && !segment.checked.has_damage() && segment.end_height() <= settled + 1
+    !segment.is_active()
+        && !segment.checked.has_damage()
+        && segment.end_height() <= settled.saturating_add(1)
 }
 
 /// Puts `segment` before the others of its range, which follow it; or begins another range with it.

@@ -118,6 +118,7 @@ impl Aside {
             base,
             end_height: whole.as_ref().map_or(base + 1, Whole::end_height),
             disk_bytes: metadata.blocks() * 512,
+            packs_by: 0,
             last_timestamp: whole
                 .as_ref()
                 .map(Whole::last_timestamp)

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Retention {
     /// Newest heights to keep at least; whole segments beyond them go.
     pub blocks: Option<u64>,
-    /// Bytes on disk to stay below; at most one segment more is ever used.
+    /// Bytes on disk to stay below; at most one segment more is used, except while packing gives them back.
     pub bytes: Option<u64>,
     /// Blocks older than this may go, once their whole segment is.
     pub age: Option<Duration>,
@@ -63,6 +63,8 @@ pub(crate) struct SegmentFacts {
     pub(crate) base: u64,
     pub(crate) end_height: u64,
     pub(crate) disk_bytes: u64,
+    /// Bytes of these that packing is going to give back.
+    pub(crate) packs_by: u64,
     /// Time of the newest block; 0 if it is not known.
     pub(crate) last_timestamp: u64,
     /// True if the heights are in a packed file.
@@ -98,7 +100,7 @@ pub(crate) fn note_times(sealed: &mut [SegmentFacts], newest: Option<u64>) {
 
 impl Retention {
     /// Number of the oldest segments in `sealed` to evict. `end_height` is the height after the
-    /// head, `bytes` what everything takes on disk, `now` seconds since 1970.
+    /// head, `bytes` what everything takes on disk less what packing gives back, `now` seconds since 1970.
     pub(crate) fn evictable(
         &self,
         sealed: &[SegmentFacts],
@@ -110,7 +112,7 @@ impl Retention {
         sealed.iter().take_while(|held| self.drops(held, end_height, &mut bytes, now)).count()
     }
 
-    /// Decides whether `held` is to go. If so, its bytes are taken off `bytes`.
+    /// Decides whether `held` is to go. If so, the bytes that it would take packed are taken off `bytes`.
     pub(crate) fn drops(
         &self,
         held: &SegmentFacts,
@@ -120,7 +122,7 @@ impl Retention {
     ) -> bool {
         let drops = self.surplus(held, end_height, *bytes, now);
         if drops {
-            *bytes = bytes.saturating_sub(held.disk_bytes);
+            *bytes = bytes.saturating_sub(held.disk_bytes - held.packs_by);
         }
         drops
     }
@@ -146,6 +148,7 @@ mod tests {
             base: at * 100 - 100,
             end_height: at * 100,
             disk_bytes: 1000,
+            packs_by: 0,
             last_timestamp: at * 100,
             is_packed: false,
             range: Some(at * 100 - 100),
@@ -261,6 +264,7 @@ mod tests {
                 base: *base,
                 end_height: *end,
                 disk_bytes: 1,
+                packs_by: 0,
                 last_timestamp: 0,
                 is_packed,
                 range: None,
