@@ -65,7 +65,7 @@ async fn import(config: &Config, args: &ImportArgs) -> Result<bool, StartError> 
     let (ingest, writer) =
         parts.writing(writer, config.retention, config.fsync_interval, config.unpacked_bytes)?;
     let begin = ImportBegin { last, identity, chain_id: args.chain_id };
-    let mut importer = Importer::new(config, &serving, ingest, begin)?;
+    let mut importer = Importer::new(config, (&serving, &parts.status), ingest, begin)?;
     info!(head = last.map(|(head, _)| head), "importing");
     // A signal ends the import at any point. Heights that the writer has by then are stored all the
     // same.
@@ -109,17 +109,22 @@ fn agreed(
 
 /// Says how the import ended. True if the whole input is stored.
 fn conclude(ended: Option<Result<(), ImportError>>, counts: Counts, serving: &Serving) -> bool {
-    let Counts { stored, held, below, unsettled } = counts;
+    let Counts { stored, held, below, unsettled, lowest } = counts;
     let range = serving.reader.range();
     let (first, head) =
         (range.as_ref().map(|range| *range.start()), range.map(|range| *range.end()));
     if below > 0 {
         warn!(below, first, "lines below the store left out");
     }
+    // Lines follow each other, so all heights from the lowest one on were stored.
+    let evicted = first.zip(lowest).map_or(0, |(first, lowest)| first.saturating_sub(lowest));
+    if evicted > 0 {
+        warn!(evicted, first, "imported heights evicted");
+    }
     let next = match ended {
         Some(Ok(())) => {
             info!(stored, held, unsettled, first, head, "imported");
-            return below == 0; // the store has no line of those
+            return below == 0 && evicted == 0; // the store has no line of those
         }
         Some(Err(ImportError::Line { number, height, why })) => {
             error!(line = number, height, reason = why, "line refused");

@@ -20,7 +20,7 @@ use crate::commands::start::StartError;
 use crate::config::settings::{Config, Senders};
 use crate::fetch::{FetchError, Prover, note_proof, unsettled};
 use crate::ingest::{Ingest, Stopped};
-use crate::shared::{IngestBudget, IngestReservation, Serving};
+use crate::shared::{IngestBudget, IngestReservation, Phase, Serving, Status};
 use crate::upstream::rules_of;
 
 /// Time between two lines about progress.
@@ -46,6 +46,8 @@ pub(super) struct Counts {
     pub(super) below: u64,
     /// Newest heights whose receipts no header has proven yet.
     pub(super) unsettled: u64,
+    /// Lowest height that was appended or that the store had.
+    pub(super) lowest: Option<u64>,
 }
 
 /// State of the store and of the arguments at the beginning.
@@ -61,6 +63,8 @@ pub(super) struct ImportBegin {
 /// An import under way.
 pub(super) struct Importer {
     serving: Arc<Serving>,
+    /// Tells the packer what it may pack.
+    status: Arc<Status>,
     ingest: Ingest,
     prover: Prover,
     budget: IngestBudget,
@@ -88,7 +92,7 @@ type Task = AbortOnDropHandle<(u64, u64, Result<Proven, String>)>;
 impl Importer {
     pub(super) fn new(
         config: &Config,
-        serving: &Arc<Serving>,
+        (serving, status): (&Arc<Serving>, &Arc<Status>),
         ingest: Ingest,
         begin: ImportBegin,
     ) -> Result<Self, StartError> {
@@ -101,6 +105,8 @@ impl Importer {
             admitted: fetch.admitted,
         };
         let window = unsettled::of_store(&serving.reader, checks).map_err(StartError::Damaged)?;
+        status.set_phase(Phase::CatchingUp);
+        status.set_verified(window.settled());
         Ok(Self {
             ingest,
             prover: Prover::new(fetch.prove_threads, fetch.precompress, Arc::default()),
@@ -114,6 +120,7 @@ impl Importer {
             counts: Counts::default(),
             said: Instant::now(),
             serving: Arc::clone(serving),
+            status: Arc::clone(status),
         })
     }
 
@@ -158,11 +165,13 @@ impl Importer {
                         ImportError::Store(format!("proving failed: {error}"))
                     })?;
                     let wrong = |why| ImportError::Line { number, height: Some(height), why };
-                    self.take(proven.map_err(wrong)?, number).await?;
+                    self.take(proven.map_err(wrong)?, height, number).await?;
                 }
                 () = self.budget.freed(alone), if is_full && end.is_none() => {}
             }
         }
+        // Heights that wait for the packer are stored as they came if the import ends before.
+        self.ingest.barrier().await.map_err(stopped)?;
         end.unwrap_or(Ok(()))
     }
 
@@ -240,7 +249,10 @@ impl Importer {
         Ok(identity)
     }
 
-    async fn take(&mut self, proven: Proven, number: u64) -> Result<(), ImportError> {
+    async fn take(&mut self, proven: Proven, height: u64, number: u64) -> Result<(), ImportError> {
+        if !matches!(proven, Proven::Below) {
+            self.counts.lowest.get_or_insert(height);
+        }
         match proven {
             Proven::Held => self.counts.held += 1,
             Proven::Below => self.counts.below += 1,
@@ -276,6 +288,7 @@ impl Importer {
             Err(disproof) => return Err(wrong(self.disproved(&disproof).await?)),
         }
         unsettled.into_iter().for_each(|receipts| self.window.push(receipts));
+        self.status.set_verified(self.window.settled());
         // A store never goes back to older rules. A record knows its own form.
         if header.settles().is_some() || rules_of(difficulty, self.rules) == Rules::Helicon {
             self.rules = Rules::Helicon;

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Output, Stdio};
 
-use neve_devnet::{Config, DevnetThread, Fault, Helicon};
+use neve_devnet::{Config, DevnetThread, Fault, Helicon, Profile, Signatures};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -193,6 +193,30 @@ fn import_of_lines_below_the_store_is_not_complete() {
     assert_eq!(code, Some(0), "{log}");
     let (code, log) = import(&store, &[&all.display().to_string()]);
     assert!(code == Some(1) && log.contains("below=10"), "{code:?} {log}");
+}
+
+#[test]
+fn import_beyond_the_bound_is_packed_and_what_goes_is_no_success() {
+    let mut config = Config::test().with_head(200);
+    config.chain.profile = Profile::c_chain();
+    config.chain.signatures = Signatures::Filler;
+    let node = DevnetThread::start(config).expect("free ports");
+    let dir = fresh_dir();
+    let file = dir.path().join("lines");
+    let (url, chain) = (node.base_url(), Config::test().chain.chain_id.to_string());
+    fs::write(&file, run(&["export", "--first", "0", "--from", &url]).stdout).unwrap();
+    let (file, bound) = (file.display().to_string(), ["--retain-bytes", "8MiB"]);
+    let chain = ["--chain-id", &chain, "--segment-bytes", "1MiB", "--recover-senders", "never"];
+    let store = dir.path().join("packed");
+    let packs = ["--segment-blocks", "32", "--unpacked-bytes", "1MiB", &file];
+    let (code, log) = import(&store, &[&chain[..], &bound, &packs].concat());
+    assert!(code == Some(0) && log.contains("stored=201"), "{code:?} {log}");
+    assert_eq!(digest(&store)[1], 0, "{log}");
+    let unpacked = ["--unpacked-bytes", "none", &file];
+    let store = dir.path().join("unpacked");
+    let (code, log) = import(&store, &[&chain[..], &bound, &unpacked].concat());
+    assert!(code == Some(1) && log.contains("imported heights evicted"), "{code:?} {log}");
+    assert!(digest(&store)[1].as_u64().is_some_and(|first| first > 100), "{log}");
 }
 
 fn text_lines(file: &Path) -> Vec<String> {
