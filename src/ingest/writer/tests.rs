@@ -40,7 +40,7 @@ impl Disk for TestDisk {
             {
                 return Err(io::ErrorKind::StorageFull.into());
             }
-            Op::Remove { name } if name.ends_with(".seg") => {
+            Op::Remove { name } if name.contains(".seg") => {
                 self.is_full.store(false, Ordering::Relaxed);
             }
             Op::Sync { .. } => {
