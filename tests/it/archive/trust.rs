@@ -248,9 +248,11 @@ fn segment_below_the_proven_ones_is_proven_once_a_client_asks_for_it() {
         bucket.node.advance(20); // headers that settle those before
         waits_for_proof_of_the_tail(&neve, dir.path());
         for height in [40, 5] {
-            let missed = block(&neve, height);
-            let again = (missed.status, missed.header("retry-after"));
-            assert_eq!(again, (421, Some("1")), "nobody has proven it, and its proof is under way");
+            neve.wait("a proof under way", |_| {
+                let missed = block(&neve, height);
+                assert_eq!(missed.status, 421, "nobody has proven {height}");
+                (missed.header("retry-after") == Some("1")).then_some(())
+            });
         }
         neve.wait("a proof", |_| (status(&neve, 40) == 200).then_some(()));
         neve.wait("another proof", |_| (status(&neve, 5) == 200).then_some(()));
