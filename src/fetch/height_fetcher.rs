@@ -38,6 +38,8 @@ const STALL_MIN: Duration = Duration::from_secs(2);
 const STALLS: u32 = 8;
 /// Time between two log lines about an awaited height.
 const SAY_EVERY: Duration = Duration::from_secs(30);
+/// Requests for a height of history that the only upstream lacks, before it is given up: a balancer's next node may have it.
+const ABSENT_MAX: u32 = 8;
 /// Heights whose next answer is kept.
 const DISPUTED_MAX: usize = 256;
 /// Time for which an upstream that confirmed or denied a hash is not asked about it again.
@@ -67,6 +69,8 @@ struct RetryState {
     not_yet: Backoff,
     refused: Backoff,
     unlucky: Backoff,
+    /// Responses without the height.
+    absent: u32,
     said: Instant,
 }
 
@@ -90,17 +94,27 @@ impl HeightFetcher {
 
     /// Fetches a height, with as many attempts as it needs. Returns only a height that is proven in itself.
     pub(crate) async fn fetch(&self, height: u64, purpose: Priority, checks: Checks) -> Fetched {
-        self.fetch_needed(FetchNeed::new(height, purpose), checks).await
+        loop {
+            let need = FetchNeed::new(height, purpose);
+            if let Some(fetched) = self.fetch_needed(need, checks).await {
+                return fetched;
+            }
+        }
     }
 
-    /// Fetches a block whose hash may be known.
-    pub(crate) async fn fetch_needed(&self, mut need: FetchNeed, checks: Checks) -> Fetched {
+    /// Fetches a block whose hash may be known. Returns `None` for a height of history that all upstreams lack.
+    pub(crate) async fn fetch_needed(
+        &self,
+        mut need: FetchNeed,
+        checks: Checks,
+    ) -> Option<Fetched> {
         let begun = Instant::now();
         let (height, purpose) = (need.height, need.purpose);
         let mut retry = RetryState {
             not_yet: Backoff::new(NOT_YET_FIRST, NOT_YET_MAX),
             refused: Backoff::new(REFUSED_FIRST, REFUSED_MAX),
             unlucky: Backoff::new(UNLUCKY_FIRST, REFUSED_MAX),
+            absent: 0,
             said: begun,
         };
         loop {
@@ -120,17 +134,28 @@ impl HeightFetcher {
                     }
                     upstream.gave_height();
                     add_elapsed(&self.prover.busy.fetch, begun);
-                    return fetched;
+                    return Some(fetched);
                 }
                 Err((failed, texts)) => {
                     self.after(&lease, failed, texts, &mut need, &mut retry);
                 }
+            }
+            if self.is_given_up(&need, &retry) {
+                debug!(height, "no upstream has height");
+                return None;
             }
             if retry.said.elapsed() > SAY_EVERY {
                 warn!(height, "height still not fetched");
                 retry.said = Instant::now();
             }
         }
+    }
+
+    /// True if a height of history is worth no further request. An upstream that is behind may get a newer one.
+    fn is_given_up(&self, need: &FetchNeed, retry: &RetryState) -> bool {
+        let tries = if self.pool.upstreams.len() > 1 { 1 } else { ABSENT_MAX };
+        let is_history = need.purpose == Priority::Backfill;
+        is_history && retry.absent >= tries && self.pool.is_lacked(need.height)
     }
 
     /// Decides after a failure whether the height goes to another upstream, or to the same one later.
@@ -145,13 +170,14 @@ impl HeightFetcher {
         let upstream = &lease.upstream;
         match failed {
             FetchError::NotYet => {
-                // Just below its head it may only be late. Further below it lacks the height.
+                // Just below its head it may only be late. Further below it lacks the height, and one of history too.
                 let head = upstream.state().head;
-                if need.height + LATE < head {
+                if need.purpose == Priority::Backfill || need.height + LATE < head {
                     debug!(need.height, upstream = upstream.name, "upstream lacks height");
                     upstream.mark_missing(need.height);
                 }
                 need.not(lease.place, retry.not_yet.wait());
+                retry.absent += 1;
             }
             FetchError::Stalled => {
                 debug!(need.height, upstream = upstream.name, "upstream stalls");

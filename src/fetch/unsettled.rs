@@ -8,18 +8,25 @@ use neve_store::residency::loaded;
 use tracing::warn;
 
 use super::height_fetcher::HeightFetcher;
-use crate::upstream::Priority;
+use crate::upstream::{FetchNeed, Priority};
 
 /// Memory for unsettled receipts. Ten heights of mainnet take half a MiB. A byte costs at least eight gas, as
 /// `ProofError::LogGas` says, so made-up receipts cannot drive out true ones: this is the gas of four full blocks of ten
 /// seconds at the 3.2 million gas a second that Fuji had.
 const BYTES_MAX: usize = 16 << 20;
 
-/// A window, and the heights in it with the places of the upstreams that gave them; `None`: the store has them.
-pub(crate) type Rebuilt = (Settlement, Vec<(u64, Option<usize>)>);
+/// A window, and where its heights came from.
+pub(crate) struct Rebuilt {
+    pub(crate) window: Settlement,
+    /// Heights in it with the places of the upstreams that gave them; `None`: the store has them.
+    pub(crate) givers: Vec<(u64, Option<usize>)>,
+    /// False if all upstreams lack some of its heights.
+    pub(crate) is_whole: bool,
+}
 
 /// The window for the height after `last`: empty below the first height of a chain, else rebuilt
-/// from the store or, for what is not stored, from upstreams.
+/// from the store or, for what is not stored, from upstreams. For history it has no heights that all upstreams lack:
+/// what is below all that can be had cannot be proven, and the segment below is held against the stored headers.
 pub(crate) async fn rebuild(
     reader: &Reader,
     source: &HeightFetcher,
@@ -27,18 +34,28 @@ pub(crate) async fn rebuild(
     purpose: Priority,
     checks: Checks,
 ) -> Rebuilt {
-    let mut givers = Vec::new();
-    let Some(last) = last else { return (Settlement::new(BYTES_MAX), givers) };
+    let (mut givers, mut is_whole) = (Vec::new(), true);
+    let empty = |is_whole| {
+        let window = Settlement::new(BYTES_MAX);
+        Rebuilt { window, givers: Vec::new(), is_whole }
+    };
+    let Some(last) = last else { return empty(true) };
     // Only receipts are needed here, and no sender proves those.
     let checks = Checks { senders: false, ..checks };
-    let header = height(reader, source, last, purpose, checks).await.0.header;
-    let mut window = Settlement::resume(&CheckedHeader::of(&header), BYTES_MAX);
+    let Some((newest, _)) = height(reader, source, last, purpose, checks).await else {
+        return empty(false);
+    };
+    let mut window = Settlement::resume(&CheckedHeader::of(&newest.header), BYTES_MAX);
     for unsettled in window.unsettled() {
-        let (assembled, from) = height(reader, source, unsettled, purpose, checks).await;
+        let Some((assembled, from)) = height(reader, source, unsettled, purpose, checks).await
+        else {
+            is_whole = false;
+            continue;
+        };
         givers.push((unsettled, from));
         assembled.unsettled.into_iter().for_each(|receipts| window.push(receipts));
     }
-    (window, givers)
+    Rebuilt { window, givers, is_whole }
 }
 
 /// Rebuilds the window above the head from the store alone. Settled heights that the store lacks
@@ -64,13 +81,13 @@ async fn height(
     height: u64,
     purpose: Priority,
     checks: Checks,
-) -> (Assembled, Option<usize>) {
+) -> Option<(Assembled, Option<usize>)> {
     // A damaged record is fetched instead, like one that was evicted.
     if let Some(assembled) = stored(reader, height, checks) {
-        return (assembled, None);
+        return Some((assembled, None));
     }
-    let fetched = source.fetch(height, purpose, checks).await;
-    (fetched.assembled, Some(fetched.from))
+    let fetched = source.fetch_needed(FetchNeed::new(height, purpose), checks).await?;
+    Some((fetched.assembled, Some(fetched.from)))
 }
 
 /// A stored height, proven again.

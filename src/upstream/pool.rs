@@ -238,9 +238,7 @@ impl UpstreamPool {
         let (mut best, mut later): (Option<(Rank, usize)>, _) = (None, None);
         for (place, upstream) in self.upstreams.iter().enumerate() {
             let mut state = upstream.state();
-            // Answers by rules that the others have left would be rejected.
-            let old = helicon && state.rules == Rules::BeforeHelicon;
-            if !state.admitted || old || state.head < need.height {
+            if !state.may_have(need.height, helicon) {
                 continue;
             }
             let not_before = [
@@ -277,6 +275,14 @@ impl UpstreamPool {
         // After the block above: `charge` takes the lock, too.
         upstream.charge(upstream.requests_a_height());
         FetchPermit { pool: Arc::clone(self), place, upstream, purpose, at: now }
+    }
+
+    /// True if all upstreams that could be asked for a height were seen to lack it.
+    pub(crate) fn is_lacked(&self, height: u64) -> bool {
+        let (now, helicon) = (Instant::now(), self.sight.borrow().helicon);
+        let states = self.upstreams.iter().map(|upstream| upstream.state());
+        let mut asked = states.filter(|state| state.may_have(height, helicon)).peekable();
+        asked.peek().is_some() && asked.all(|state| state.lacking(height, now).is_some())
     }
 
     /// Admitted upstreams: those without a penalty or a pause first, then the quickest.

@@ -360,6 +360,13 @@ impl State {
         self.pause.until(now)
     }
 
+    /// True if it can be asked for a height: it is admitted, and has got there.
+    pub(super) fn may_have(&self, height: u64, helicon: bool) -> bool {
+        // Answers by rules that the others have left would be rejected.
+        let is_old = helicon && self.rules == Rules::BeforeHelicon;
+        self.admitted && !is_old && self.head >= height
+    }
+
     /// Time until which it is not asked for `height`, which it lacks.
     pub(crate) fn lacking(&self, height: u64, now: Instant) -> Option<Instant> {
         let (below, until) = self.lacks?;

@@ -20,18 +20,26 @@ const HEADERS_A_BATCH: u64 = 100;
 const AGAIN_FIRST: Duration = Duration::from_millis(50);
 const AGAIN_MAX: Duration = Duration::from_secs(10);
 
-/// The hashes of `heights`, ascending, of which the last is `last`; and the parent of the first.
+/// The hashes of `heights`, ascending, of which the last is `last`: of the upper part of them if all upstreams lack those
+/// below.
 pub(crate) async fn hashes(
     source: &HeightFetcher,
     heights: RangeInclusive<u64>,
     last: Hash,
 ) -> Vec<Hash> {
-    let (low, mut high) = (*heights.start(), *heights.end());
-    let mut descending = Vec::new();
+    let (mut low, mut high) = (*heights.start(), *heights.end());
+    let (mut descending, mut most) = (Vec::new(), HEADERS_A_BATCH);
     let mut known = last;
     loop {
-        let from = low.max((high + 1).saturating_sub(HEADERS_A_BATCH));
-        let batch = linked(source, from..=high, known).await;
+        let from = low.max((high + 1).saturating_sub(most));
+        let Some(batch) = linked(source, from..=high, known).await else {
+            if from == high {
+                break;
+            }
+            // Upstreams that lack a height lack those below it, and may have those above it.
+            (low, most) = (from + 1, (high - from).div_ceil(2));
+            continue;
+        };
         descending.extend(batch.iter().rev().map(|(hash, _)| *hash));
         known = batch.first().map_or(known, |(_, parent)| *parent);
         // One by one they may end early, at a failed request.
@@ -45,21 +53,25 @@ pub(crate) async fn hashes(
     descending
 }
 
-/// Hash and parent of each of `heights`, or of the upper part of them, ascending, however often it takes.
+/// Hash and parent of each of `heights`, or of the upper part of them, ascending, however often it takes. `None` if all
+/// upstreams lack the first.
 async fn linked(
     source: &HeightFetcher,
     heights: RangeInclusive<u64>,
     last: Hash,
-) -> Vec<(Hash, Hash)> {
+) -> Option<Vec<(Hash, Hash)>> {
     let mut need = FetchNeed::new(*heights.end(), Priority::Backfill);
     let mut again = Backoff::new(AGAIN_FIRST, AGAIN_MAX);
     loop {
         let lease = source.pool.lease(need.clone()).await;
         let upstream = &lease.upstream;
         match requested(upstream, heights.clone(), last).await {
-            Ok(Ok(linked)) => return linked,
+            Ok(Ok(linked)) => return Some(linked),
             Ok(Err(Broken::Missing)) => {
                 upstream.mark_missing(*heights.start());
+                if source.pool.is_lacked(*heights.start()) {
+                    return None;
+                }
                 need.not(lease.place, again.wait());
             }
             Ok(Err(Broken::False(why))) => {

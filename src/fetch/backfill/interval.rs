@@ -21,7 +21,8 @@ use tracing::info;
 use super::error::BackfillError;
 use super::header_chain;
 use crate::config::settings::Senders;
-use crate::fetch::{Fetched, Follower, HeightFetcher, note_proof, refuse, unsettled};
+use crate::fetch::unsettled::{self, Rebuilt};
+use crate::fetch::{Fetched, Follower, HeightFetcher, note_proof, refuse};
 use crate::ingest::BackfillThread;
 use crate::shared::IngestReservation;
 use crate::upstream::{FetchNeed, Priority};
@@ -51,14 +52,22 @@ impl<'f> BackfillInterval<'f> {
     pub(super) async fn run(mut self) -> Result<(), BackfillError> {
         let begun = Instant::now();
         let reader = &self.follower.serving.reader;
-        let (first, last) = (*self.interval.start(), *self.interval.end());
+        let last = *self.interval.end();
         let parent = loaded(|| reader.record(last + 1).map(|above| above.parent()));
         // The proven block above names the hash of the last one here: all else follows from it.
         let parent = parent.ok_or(BackfillError::Unreadable)?;
         let hashes = header_chain::hashes(self.source, self.interval.clone(), parent).await;
+        // Of an interval that reaches further down than all upstreams the upper part is had.
+        let count = u64::try_from(hashes.len()).unwrap_or(u64::MAX);
+        let first = (last + 1).saturating_sub(count);
+        if first > last {
+            return Err(BackfillError::NotGiven(last));
+        }
+        self.interval = first..=last;
         let before = first.checked_sub(1);
-        let (mut window, givers) =
+        let rebuilt =
             unsettled::rebuild(reader, self.source, before, Priority::Backfill, self.checks).await;
+        let Rebuilt { mut window, givers, .. } = rebuilt;
         self.givers = givers.into_iter().filter_map(|(at, by)| Some((at, by?))).collect();
         let history = self.follower.ingest.history().await??;
         match self.fill(&hashes, &mut window, &history).await {
@@ -116,7 +125,7 @@ impl<'f> BackfillInterval<'f> {
             let alone = pipeline.is_empty();
             tokio::select! {
                 Some(fetched) = pipeline.next() => {
-                    let (fetched, room) = fetched?;
+                    let (fetched, room) = fetched??;
                     self.take(fetched, room, window, history).await?;
                 }
                 () = pool.queue_shortens(), if long => {}
@@ -129,15 +138,16 @@ impl<'f> BackfillInterval<'f> {
         &self,
         (height, hash): (u64, Hash),
         mut room: IngestReservation,
-    ) -> AbortOnDropHandle<(Fetched, IngestReservation)> {
+    ) -> AbortOnDropHandle<Result<(Fetched, IngestReservation), BackfillError>> {
         let (source, checks) = (self.source.clone(), self.checks);
         let budget = self.follower.budget.clone();
         // A task, as in a session: unpolled, it would keep its permit while a record is written.
         AbortOnDropHandle::new(tokio::spawn(async move {
             let need = FetchNeed { hash: Some(hash), ..FetchNeed::new(height, Priority::Backfill) };
             let fetched = source.fetch_needed(need, checks).await;
+            let fetched = fetched.ok_or(BackfillError::NotGiven(height))?;
             budget.fit(&mut room, fetched.assembled.record.encoded_len());
-            (fetched, room)
+            Ok((fetched, room))
         }))
     }
 

@@ -115,6 +115,9 @@ async fn hashes(
         } else {
             timeout(limit, asked).await.map_err(|_| BackfillError::NotGiven(first))?
         };
+        if hashes.len() < run.len() {
+            return Err(BackfillError::NotGiven(first));
+        }
         wanted.extend((first..=last).zip(hashes));
     }
     Ok(wanted)
@@ -146,7 +149,10 @@ impl Mending<'_> {
                 let fetched = source.fetch_needed(FetchNeed { hash: Some(hash), ..need }, checks);
                 timeout(HEIGHT_TIMEOUT, fetched).await
             }));
-            async move { fetching.await?.map_err(|_| BackfillError::NotGiven(height)) }
+            async move {
+                let fetched = fetching.await?.ok().flatten();
+                fetched.ok_or(BackfillError::NotGiven(height))
+            }
         });
         let mut fetches = std::pin::pin!(fetches.buffered(IN_FLIGHT_MAX));
         let mut next = *heights.start();
@@ -186,7 +192,9 @@ impl Mending<'_> {
                 self.checks,
             );
             let rebuilt = timeout(HEIGHT_TIMEOUT, rebuilt).await;
-            self.window = Some((rebuilt.map_err(|_| BackfillError::NotGiven(height))?.0, height));
+            // Without all of them the receipts that are fetched here could not be proven.
+            let whole = rebuilt.ok().filter(|rebuilt| rebuilt.is_whole);
+            self.window = Some((whole.ok_or(BackfillError::NotGiven(height))?.window, height));
         }
         Ok(())
     }

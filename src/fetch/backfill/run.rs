@@ -1,9 +1,10 @@
 //! Backfill: one interval after the other, or segments of a mirror source, until all is there.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::warn;
+use tracing::{debug, warn};
 
 #[cfg(feature = "archive")]
 use super::archive_transfer;
@@ -33,6 +34,7 @@ pub(crate) async fn run(
     peer: Option<Arc<MirrorSource>>,
 ) {
     let (mut backoff, mut forgotten_from) = (Backoff::new(AGAIN_FIRST, AGAIN_MAX), None);
+    let mut said = String::new();
     // A gap comes with opening only: once it is closed, there is none.
     while follower.backfill != BackfillTarget::None || follower.serving.reader.gap().is_some() {
         // A new mirror begins with its segments as soon as it has what proves them.
@@ -57,15 +59,29 @@ pub(crate) async fn run(
             continue;
         };
         match BackfillInterval::new(&follower, &source, interval.clone()).run().await {
-            Ok(()) => backoff.reset(),
+            Ok(()) => {
+                backoff.reset();
+                said.clear();
+            }
             Err(BackfillError::Writer(_)) => return,
             Err(why) => {
                 let wait = backoff.wait();
-                warn!(?interval, error = %why, retry_in = format_args!("{wait:.1?}"), "backfill failed");
+                report(&interval, &why, wait, &mut said);
                 tokio::time::sleep(wait).await;
             }
         }
     }
+}
+
+/// Says why an interval failed. The same words again are no news: upstreams may lack a height for good.
+fn report(interval: &RangeInclusive<u64>, why: &BackfillError, wait: Duration, said: &mut String) {
+    let (error, retry_in) = (why.to_string(), format_args!("{wait:.1?}"));
+    if error == *said {
+        debug!(?interval, error, retry_in, "backfill still fails");
+    } else {
+        warn!(?interval, error, retry_in, "backfill failed");
+    }
+    *said = error;
 }
 
 /// Removes what has arrived of files whose heights are served by now: they came one by one. The directory is read when the

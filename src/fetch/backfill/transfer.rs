@@ -161,7 +161,7 @@ pub(super) async fn verify<F>(
     let reader = &follower.serving.reader;
     // Before the turn: to fetch the heights below may take long, and needs no processor.
     let rebuilt = unsettled::rebuild(reader, source, before, Priority::Backfill, checks).await;
-    let window = rebuilt.0;
+    let window = rebuilt.window;
     // Segments and single heights share the threads of the prover.
     let _turn = source.prover.turns.acquire().await.ok();
     let checked = tokio::task::spawn_blocking(move || check(incoming, &page, checks, window));

@@ -19,7 +19,8 @@ use super::first_height::first_height;
 use super::givers::Givers;
 use super::session_end::SessionEnd;
 use crate::config::settings::Senders;
-use crate::fetch::{Fetched, Follower, HeightFetcher, Payload, note_proof, refuse, unsettled};
+use crate::fetch::unsettled::{self, Rebuilt};
+use crate::fetch::{Fetched, Follower, HeightFetcher, Payload, note_proof, refuse};
 use crate::shared::{IngestBudget, IngestReservation, Phase};
 use crate::upstream::{PoolState, Priority, rules_of};
 
@@ -176,7 +177,7 @@ impl<'f> Session<'f> {
             unsettled::rebuild(reader, &self.source, before, Priority::CatchUp, self.checks);
         // Without an admitted upstream the rebuilding would wait for ever; the session ends instead.
         let mut sight = self.source.pool.sight();
-        let (window, givers) = tokio::select! {
+        let Rebuilt { window, givers, .. } = tokio::select! {
             rebuilt = rebuilt => rebuilt,
             _ = sight.wait_for(|sight| sight.admitted == 0) => return Err(SessionEnd::Lost),
         };

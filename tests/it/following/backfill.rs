@@ -201,15 +201,21 @@ fn receipts_of_history_that_a_header_disproves_are_never_served() {
     serves(&neve, &devnet, 350..=HEAD);
 }
 
-/// A node that has not got them all gives what it has; the rest is waited for.
+/// A node that has not got them all gives what it has, also if a segment would have room for more.
 #[test]
-fn an_upstream_without_old_heights_is_waited_for() {
-    let config = Config { keep_heights: 100, older: Older::Absent, ..Config::test() };
-    let devnet = DevnetThread::start(config.with_head(HEAD)).expect("loopback has free ports");
-    let dir = fresh_dir();
-    let neve = start(dir.path(), &devnet, &["--backfill-to", "310"]);
-    wait_for_first(&neve, 310);
-    serves(&neve, &devnet, 310..=HEAD);
+fn upstream_without_old_heights_gives_all_newer_ones() {
+    for goal in ["310", "0"] {
+        let config = Config { keep_heights: 100, older: Older::Absent, ..Config::test() };
+        let devnet = DevnetThread::start(config.with_head(HEAD)).expect("loopback has free ports");
+        let dir = fresh_dir();
+        let neve = start(dir.path(), &devnet, &["--backfill-to", goal]);
+        let first = if goal == "0" { HEAD + 1 - 100 } else { 310 };
+        wait_for_first(&neve, first);
+        serves(&neve, &devnet, first..=HEAD);
+        if goal == "0" {
+            neve.wait_for_log(&format!("no upstream gives height {}", first - 1));
+        }
+    }
 }
 
 /// Names under `evidence/`, oldest first.

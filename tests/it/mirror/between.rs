@@ -19,6 +19,8 @@ enum Fault {
     Stuck(usize),
     /// The list says this format.
     Format(u32),
+    /// The list says that the source has all heights from this one on.
+    First(u64),
     /// The stream withdraws all heights, a thousand times a second, and brings none.
     Withdraws,
 }
@@ -46,6 +48,10 @@ impl Between {
 
     pub(super) fn of_format(server: SocketAddr, format: u32) -> Self {
         Self::start(server, Fault::Format(format))
+    }
+
+    pub(super) fn with_first(server: SocketAddr, first: u64) -> Self {
+        Self::start(server, Fault::First(first))
     }
 
     pub(super) fn withdrawing(server: SocketAddr) -> Self {
@@ -114,7 +120,11 @@ fn join(
     let is_file = files.iter().any(|file| path.starts_with(file));
     let copied = match fault {
         Fault::Format(format) if path.starts_with("GET /mirror/v1/segments ") => {
-            list_of(format, &mut server, &mut client)
+            let other = |text: &str| text.replace("\"format\":1", &format!("\"format\":{format}"));
+            list_of(other, &mut server, &mut client)
+        }
+        Fault::First(first) if path.starts_with("GET /mirror/v1/segments ") => {
+            list_of(|text| with_first(text, first), &mut server, &mut client)
         }
         Fault::Withdraws if path.starts_with("GET /mirror/v1/records") => {
             withdraw(over, &mut client)
@@ -174,10 +184,20 @@ fn withdraw(over: &AtomicBool, client: &mut TcpStream) -> io::Result<()> {
 }
 
 /// The list, which comes in one go on loopback and keeps its length.
-fn list_of(format: u32, server: &mut TcpStream, client: &mut TcpStream) -> io::Result<()> {
+fn list_of(
+    other: impl Fn(&str) -> String,
+    server: &mut TcpStream,
+    client: &mut TcpStream,
+) -> io::Result<()> {
     let mut answer = vec![0; 64 << 10];
     let len = server.read(&mut answer)?;
     let text = String::from_utf8_lossy(&answer[..len]);
-    let text = text.replace("\"format\":1", &format!("\"format\":{format}"));
-    client.write_all(text.as_bytes())
+    client.write_all(other(&text).as_bytes())
+}
+
+/// A list with another first height, behind spaces in place of digits.
+fn with_first(list: &str, first: u64) -> String {
+    let Some((before, rest)) = list.split_once("\"first\":") else { return list.to_owned() };
+    let width = rest.find(',').unwrap_or_default();
+    format!("{before}\"first\":{first:>width$}{}", &rest[width..])
 }

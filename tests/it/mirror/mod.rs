@@ -5,6 +5,7 @@ mod copies;
 mod false_segments;
 mod packed;
 mod protocol;
+mod pruned;
 #[cfg(feature = "archive")]
 mod replicas;
 mod sources;
