@@ -53,9 +53,9 @@ fn split(uri: &Uri) -> Option<(String, Uri)> {
     Some((key.to_owned(), Uri::from_parts(parts).ok()?))
 }
 
-/// The value of `x-api-key`, or the token of `Authorization: Bearer`.
+/// The value of `x-api-key`, or the token of `Authorization: Bearer`. An empty value names no key.
 fn in_header(headers: &HeaderMap) -> Option<&[u8]> {
-    let named = headers.get(API_KEY).map(HeaderValue::as_bytes);
+    let named = headers.get(API_KEY).map(HeaderValue::as_bytes).filter(|key| !key.is_empty());
     named.or_else(|| {
         let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().as_bytes())
@@ -97,3 +97,6 @@ mod tests {
         assert_eq!(found("cookie", "KEY"), None);
     }
 }
+        let mut both = headers("authorization", "Bearer KEY");
+        both.insert(API_KEY, HeaderValue::from_static(""));
+        assert_eq!(in_header(&both), Some(&b"KEY"[..]));
