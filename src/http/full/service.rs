@@ -218,7 +218,7 @@ impl Service {
     ) -> Response<HttpBody> {
         let turned = match (turned, &self.mirrors) {
             (NonRpc::Mirror, Some(mirrors)) => {
-                return mirrors.respond(&request.into_parts().0, client.address).await;
+                return mirrors.respond(&request.into_parts().0, client.address, key).await;
             }
             (turned, _) => turned,
         };

@@ -23,6 +23,7 @@ use crate::body::ResponseBody;
 use crate::http::admit::ErrorResponse;
 use crate::http::clients::{Seat, Seats};
 use crate::http::draining;
+use crate::http::keys::ClientKey;
 use crate::http::response::{
     BYTES, HttpBody, JSON, PLAIN_TEXT, StreamBody, not_stored, on_disk_thread, typed, whole,
 };
@@ -35,10 +36,22 @@ const PIECE: u64 = 256 << 10;
 const AHEAD: usize = 1;
 
 /// A download or a stream that is open, as long as it lives.
-struct Permit(
-    #[allow(dead_code, reason = "held")] OwnedSemaphorePermit,
-    #[allow(dead_code, reason = "held")] Seat,
-);
+struct Permit {
+    _room: OwnedSemaphorePermit,
+    _seat: Seat,
+    /// The key that the mirror named, if it needs one.
+    key: Option<ClientKey>,
+}
+
+impl Permit {
+    /// False once a reload has removed the mirror's key.
+    fn is_valid(&self) -> bool {
+        self.key.as_ref().is_none_or(ClientKey::is_known)
+    }
+}
+
+/// A mirror's address, and the key that it named.
+type Mirror = (ClientAddress, Option<ClientKey>);
 
 /// Endpoint for mirrors, below `/mirror/v1/`.
 #[derive(Clone)]
@@ -69,6 +82,7 @@ impl MirrorEndpoint {
         &self,
         request: &Parts,
         client: ClientAddress,
+        key: Option<ClientKey>,
     ) -> Response<HttpBody> {
         if request.method != Method::GET {
             return whole(ErrorResponse::USE_GET.response());
@@ -76,9 +90,9 @@ impl MirrorEndpoint {
         let path = request.uri.path();
         match path {
             SEGMENTS => whole(self.list()),
-            RECORDS => self.records(request.uri.query(), client),
+            RECORDS => self.records(request.uri.query(), (client, key)),
             _ => match file_of(path) {
-                Some((form, base)) => self.file(form, base, &request.headers, client).await,
+                Some(file) => self.file(file, &request.headers, (client, key)).await,
                 None => whole(ErrorResponse::NOT_FOUND.response()),
             },
         }
@@ -93,19 +107,18 @@ impl MirrorEndpoint {
         not_stored(typed(StatusCode::OK, JSON, ResponseBody::from(text)))
     }
 
-    fn enter(&self, client: ClientAddress) -> Option<Permit> {
+    fn enter(&self, (client, key): Mirror) -> Option<Permit> {
         let seat = self.seats.take(client)?;
-        Some(Permit(Arc::clone(&self.room).try_acquire_owned().ok()?, seat))
+        Some(Permit { _room: Arc::clone(&self.room).try_acquire_owned().ok()?, _seat: seat, key })
     }
 
     async fn file(
         &self,
-        form: Form,
-        base: u64,
+        (form, base): (Form, u64),
         headers: &HeaderMap,
-        client: ClientAddress,
+        mirror: Mirror,
     ) -> Response<HttpBody> {
-        let Some(permit) = self.enter(client) else { return full() };
+        let Some(permit) = self.enter(mirror) else { return full() };
         // What is stored and no longer served, or not yet, is not given.
         let reader = &self.serving.reader;
         let served = match form {
@@ -149,22 +162,22 @@ impl MirrorEndpoint {
         response
     }
 
-    fn records(&self, query: Option<&str>, client: ClientAddress) -> Response<HttpBody> {
+    fn records(&self, query: Option<&str>, mirror: Mirror) -> Response<HttpBody> {
         let from = query.and_then(|query| query.strip_prefix("from=")?.parse().ok());
         let Some(from) = from else {
             let why = "write ?from= and the height to begin with, in decimal digits";
             return whole(plain(StatusCode::BAD_REQUEST, why));
         };
-        let Some(permit) = self.enter(client) else { return full() };
+        let Some(permit) = self.enter(mirror) else { return full() };
         let (out, pieces) = mpsc::channel(AHEAD);
         let (serving, mut drain) = (Arc::clone(&self.serving), self.drain.clone());
         tokio::spawn(async move {
-            // In the task: the place is taken until the stream ends.
-            let _permit = permit;
+            // Held in the task: the place is taken until the stream ends.
+            let is_valid = || permit.is_valid();
             // A stream has no end of its own: without the signal neve would wait for it until the
             // drain runs out.
             tokio::select! {
-                () = RecordStream::new(&serving, from, out).run() => {}
+                () = RecordStream::new(&serving, from, out, &is_valid).run() => {}
                 () = draining(&mut drain) => {}
             }
         });
@@ -182,15 +195,9 @@ fn file_of(path: &str) -> Option<(Form, u64)> {
 }
 
 /// Sends the bytes `from..to`, as long as the mirror takes them.
-async fn send_file(
-    file: SealedFile,
-    from: u64,
-    to: u64,
-    out: mpsc::Sender<Bytes>,
-    _permit: Permit,
-) {
+async fn send_file(file: SealedFile, from: u64, to: u64, out: mpsc::Sender<Bytes>, permit: Permit) {
     let (file, mut at) = (Arc::new(file), from);
-    while at < to {
+    while at < to && permit.is_valid() {
         let (reading, len) = (Arc::clone(&file), PIECE.min(to - at));
         let read = on_disk_thread(move || reading.read(at, len as usize)).await;
         let Ok(Ok(bytes)) = read else { return }; // the connection is cut: too little came

@@ -34,6 +34,8 @@ pub(crate) struct RecordStream<'s> {
     /// Withdrawals that were looked at.
     withdrawals: u64,
     out: mpsc::Sender<Bytes>,
+    /// False once the mirror gets nothing more.
+    is_valid: &'s (dyn Fn() -> bool + Sync),
 }
 
 /// A height that was sent.
@@ -50,9 +52,14 @@ struct Sent {
 struct StreamEnd;
 
 impl<'s> RecordStream<'s> {
-    pub(crate) fn new(serving: &'s Arc<Serving>, from: u64, out: mpsc::Sender<Bytes>) -> Self {
+    pub(crate) fn new(
+        serving: &'s Arc<Serving>,
+        from: u64,
+        out: mpsc::Sender<Bytes>,
+        is_valid: &'s (dyn Fn() -> bool + Sync),
+    ) -> Self {
         let withdrawals = serving.withdrawals();
-        Self { serving, next: from, sent: VecDeque::new(), withdrawals, out }
+        Self { serving, next: from, sent: VecDeque::new(), withdrawals, out, is_valid }
     }
 
     /// Sends until the mirror is gone.
@@ -142,6 +149,9 @@ impl<'s> RecordStream<'s> {
     }
 
     async fn send(&self, frame: Bytes) -> Result<(), StreamEnd> {
+        if !(self.is_valid)() {
+            return Err(StreamEnd);
+        }
         counter!("neve_mirror_sent_bytes_total").increment(frame.len() as u64);
         self.out.send(frame).await.map_err(|_| StreamEnd)
     }
@@ -207,7 +217,7 @@ mod tests {
         let (serving, records) = (Arc::new(Serving::new(reader)), records());
         records.iter().for_each(|record| writer.append(record).unwrap());
         let (out, mut sent) = mpsc::channel(100);
-        let mut stream = RecordStream::new(&serving, 0, out);
+        let mut stream = RecordStream::new(&serving, 0, out, &|| true);
         assert!(stream.catch_up().await.is_ok());
         let mut frames = || std::iter::from_fn(|| sent.try_recv().ok()).collect::<Vec<_>>();
         assert_eq!(frames().len(), 7);

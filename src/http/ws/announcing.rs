@@ -78,6 +78,8 @@ impl WsConnection<'_> {
                 }
                 return Ok(false);
             };
+            // Notifications put the ping off, so it cannot be what finds a removed key.
+            self.check_key()?;
             self.check_pace(height, first, head)?;
             self.load(height, head).await;
             self.tell(height, first, head).await?;

@@ -182,7 +182,10 @@ impl WsConnection<'_> {
                     Some(Err(error)) => Err(error.into()),
                     None => Err(CloseReason::Silently(WsClose::Client)),
                 },
-                event = next(&mut self.upstream) => self.pass_on(event).await,
+                event = next(&mut self.upstream) => match self.check_key() {
+                    Ok(()) => self.pass_on(event).await,
+                    Err(ended) => Err(ended),
+                },
                 // A replay of a long range waits for nothing else, so it takes turns with the others.
                 () = self.rpc.replays.turn(), if more => Ok(()),
                 _ = heads.changed(), if !more && !self.subscriptions.is_empty() => Ok(()),
@@ -205,15 +208,21 @@ impl WsConnection<'_> {
 
     /// Sends a ping. If the last one had no answer, the connection ends.
     async fn keep_alive(&mut self) -> Result<(), CloseReason> {
-        if self.key.as_ref().is_some_and(|key| !key.is_known()) {
-            return Err(CloseReason::key()); // a reload of the keys dropped it
-        }
+        self.check_key()?;
         if self.asked.is_some() {
             return Err(CloseReason::Silently(WsClose::PingTimeout));
         }
         self.send(Message::Ping(Vec::new().into())).await?;
         self.asked = Some(self.sent);
         Ok(())
+    }
+
+    /// Ends the connection if a reload has removed its key.
+    pub(super) fn check_key(&self) -> Result<(), CloseReason> {
+        match &self.key {
+            Some(key) if !key.is_known() => Err(CloseReason::key()),
+            _ => Ok(()),
+        }
     }
 
     async fn send(&mut self, message: Message) -> Result<(), CloseReason> {
@@ -284,10 +293,7 @@ impl WsConnection<'_> {
     /// Returns the response to a message that the client's key does not allow.
     async fn refusal(&mut self, body: &Bytes) -> Result<Option<Vec<u8>>, CloseReason> {
         let Some(key) = self.key.clone() else { return Ok(None) };
-        // A reload may have removed the key since the handshake.
-        if !key.is_known() {
-            return Err(CloseReason::key());
-        }
+        self.check_key()?;
         let items_max = self.rpc.limits.batch_items_max;
         // A longer body takes long to parse: the other connections of this thread would wait.
         if body.len() <= LONG_BODY {
