@@ -87,8 +87,7 @@ impl Reload {
         }
     }
 
-    /// Reads the file of API keys, if there is one. Metrics of keys need the recorder, so this comes
-    /// after it.
+    /// Reads the file of API keys, if there is one.
     pub(crate) fn read_keys(&mut self, config: &Config) -> Result<Option<LiveKeys>, StartError> {
         let Some(file) = &config.http.keys else { return Ok(None) };
         let named = || config.values.named("keys");
@@ -108,6 +107,7 @@ impl Reload {
                 keys.store(Arc::new(ring));
             }
             Err(error) => warn!(error, "API keys not reloaded"),
+                let ring = ring.continuing(&keys.load());
         }
     }
 

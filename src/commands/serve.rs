@@ -24,7 +24,8 @@ use crate::config;
 use crate::config::SettingsSource;
 use crate::config::settings::{AccessTarget, Config, GROUPS, UpstreamConfig, warn_without_effect};
 use crate::ingest::{memory_lock, rules_of_stamp, scrubber};
-use crate::observe::{self, Admin, head_age, process, progress};
+use crate::http::keys::{self, LiveKeys};
+use crate::observe::{self, Admin, MetricsPage, head_age, process, progress};
 use crate::rpc::methods::Below;
 use crate::shared::{Serving, Status, ThreadCounters};
 
@@ -92,13 +93,14 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     let _pusher = parts.pusher(&config, &place)?;
     let ready = Arc::clone(&reload.ready);
     let admin = |thread_counters: &[Arc<ThreadCounters>], connections: &Arc<AtomicUsize>| Admin {
+    let keys = reload.read_keys(&config)?;
+    let shown_keys = keys.clone();
         thread_counters: thread_counters.to_vec(),
         connections: Arc::clone(connections),
-        metrics: metrics.clone(),
+        metrics: metrics.clone().map(|recorder| metrics_page(recorder, shown_keys)),
         ready,
         ..parts.admin(&config, &place)
     };
-    let keys = reload.read_keys(&config)?;
     let access = reload.open_access_log(&config)?;
     reload.live.send_modify(|live| live.relay = parts.relay(&config));
     let reloaded = (keys, access, reload.live.subscribe());
@@ -133,6 +135,13 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
 }
 
 /// Heights below the served range that an archive has, and the thread that reads them.
+fn metrics_page(recorder: PrometheusHandle, keys: Option<LiveKeys>) -> MetricsPage {
+    let render = |keys: LiveKeys| -> Box<dyn Fn() -> String + Send + Sync> {
+        Box::new(move || keys::render(&keys.load(), observe::help_of))
+    };
+    MetricsPage { recorder, keys: keys.map(render) }
+}
+
 #[cfg(feature = "archive")]
 type BelowAndThread = (Option<Arc<dyn Below>>, Option<ReadThread>);
 

@@ -8,13 +8,13 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use hyper::StatusCode;
 use metrics::{counter, gauge};
-use metrics_exporter_prometheus::PrometheusHandle;
 use neve_jsonrpc::Rules;
 use neve_store::Identity;
 use serde_json::{Value, json};
 
 use super::capacity::{CapacityBounds, DiskUse, Growth, TimeToFull, tiers, time_to_full};
 use super::head_age::stale_age;
+use super::metrics::MetricsPage;
 use super::process::{self, Memory};
 use crate::config::settings::LiveReady;
 use crate::shared::{
@@ -57,8 +57,8 @@ pub(crate) struct Admin {
     pub written: Arc<AtomicU64>,
     /// Budget of the memory of clients.
     pub memory: Arc<MemoryBudget>,
-    /// Handle that renders the metrics.
-    pub metrics: Option<PrometheusHandle>,
+    /// Renderer of /metrics.
+    pub(crate) metrics: Option<MetricsPage>,
     /// Conditions under which /ready returns 503.
     pub(crate) ready: LiveReady,
     /// The upstream's address, without a query: it may hold a key.
@@ -359,7 +359,7 @@ impl Admin {
         process::publish();
         let upstreams = self.status.upstreams();
         let names: Vec<&str> = upstreams.iter().map(|one| &*one.url).collect();
-        let render = |handle| super::metrics::render(handle, &self.thread_counters);
+        let render = |page: &MetricsPage| page.render(&self.thread_counters);
         let page = self.metrics.as_ref().map(render).unwrap_or_default();
         super::metrics::without_replaced(&page, &names)
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::metric_table::{METRICS, Metric};
+use super::metric_table::help_of;
 use crate::shared::{LatencySeries, ThreadCounters, bounds, latency_series};
 
 /// Name of the histogram.
@@ -17,10 +17,8 @@ pub(crate) fn render(thread_counters: &[Arc<ThreadCounters>]) -> String {
     if series.is_empty() {
         return page;
     }
-    let metric = METRICS.iter().find(|metric| metric.name == LATENCIES);
-    let help = metric.map(Metric::help);
     // Writing to a String cannot fail.
-    let _ = writeln!(page, "# HELP {LATENCIES} {}", help.unwrap_or_default());
+    let _ = writeln!(page, "# HELP {LATENCIES} {}", help_of(LATENCIES));
     let _ = writeln!(page, "# TYPE {LATENCIES} histogram");
     series.iter().for_each(|one| write_series(&mut page, one));
     page.push('\n');

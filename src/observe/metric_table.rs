@@ -28,6 +28,11 @@ pub(crate) struct Metric {
     pub meaning: &'static str,
 }
 
+/// Meaning and labels of a metric of the table in one sentence.
+pub(crate) fn help_of(name: &str) -> String {
+    METRICS.iter().find(|metric| metric.name == name).map(Metric::help).unwrap_or_default()
+}
+
 impl Metric {
     /// Meaning and labels in one sentence.
     pub(crate) fn help(&self) -> String {

@@ -42,13 +42,23 @@ pub(crate) fn install() -> Option<PrometheusHandle> {
     Some(handle)
 }
 
-/// Renders /metrics. A sum is a gauge of the recorder and a counter of Prometheus.
-pub(crate) fn render(handle: &PrometheusHandle, thread_counters: &[Arc<ThreadCounters>]) -> String {
-    let sums = METRICS.iter().filter(|metric| metric.kind == MetricKind::Sum);
-    let page = handle.render() + &latencies::render(thread_counters);
-    sums.fold(page, |page, Metric { name, .. }| {
-        page.replace(&format!("# TYPE {name} gauge"), &format!("# TYPE {name} counter"))
-    })
+/// Renderer of /metrics.
+pub(crate) struct MetricsPage {
+    pub(crate) recorder: PrometheusHandle,
+    /// Renders the metrics of API keys, if there are keys.
+    pub(crate) keys: Option<Box<dyn Fn() -> String + Send + Sync>>,
+}
+
+impl MetricsPage {
+    /// Renders the page. A sum is a gauge of the recorder and a counter of Prometheus.
+    pub(crate) fn render(&self, thread_counters: &[Arc<ThreadCounters>]) -> String {
+        let sums = METRICS.iter().filter(|metric| metric.kind == MetricKind::Sum);
+        let page = self.recorder.render() + &latencies::render(thread_counters);
+        let page = sums.fold(page, |page, Metric { name, .. }| {
+            page.replace(&format!("# TYPE {name} gauge"), &format!("# TYPE {name} counter"))
+        });
+        page + &self.keys.as_ref().map(|render| render()).unwrap_or_default()
+    }
 }
 
 /// Gauges with a series for each upstream.

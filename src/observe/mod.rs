@@ -22,5 +22,7 @@ pub(crate) mod progress;
 
 pub(crate) use capacity::{CapacityBounds, DiskBounds};
 pub(crate) use health::{Admin, Pages};
+pub(crate) use metric_table::help_of;
 #[cfg(test)]
 pub(crate) use metric_table::{METRICS, Metric, MetricKind};
+pub(crate) use metrics::MetricsPage;

@@ -1,11 +1,11 @@
 //! A key: its name, hash, rate and methods, and counts of its use.
 
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use alloy_primitives::B256;
-use metrics::{Counter, counter};
 use neve_jsonrpc::{Kind, Message, parse_at_most};
 use sha2::{Digest, Sha256};
 
@@ -45,23 +45,17 @@ pub(super) struct ApiKey {
     /// Methods that it may call; `None` for all.
     pub(super) methods: Option<Vec<MethodPattern>>,
     allowance: Option<Mutex<Allowance>>,
-    used: Used,
+    /// Counts, which the key of this name in the next file goes on with.
+    pub(super) used: Arc<KeyUse>,
 }
 
 /// Requests and calls of one key.
-struct Used {
-    ok: Counter,
-    limited: Counter,
-    method: Counter,
-    calls: Counter,
-}
-
-impl Used {
-    fn of(name: &str) -> Self {
-        let requests = |outcome: &'static str| counter!("neve_key_requests_total", "key" => name.to_owned(), "outcome" => outcome);
-        let calls = counter!("neve_key_calls_total", "key" => name.to_owned());
-        Self { ok: requests("ok"), limited: requests("limited"), method: requests("method"), calls }
-    }
+#[derive(Default)]
+pub(super) struct KeyUse {
+    pub(super) ok: AtomicU64,
+    pub(super) limited: AtomicU64,
+    pub(super) method: AtomicU64,
+    pub(super) calls: AtomicU64,
 }
 
 impl ApiKey {
@@ -73,8 +67,7 @@ impl ApiKey {
     ) -> Self {
         let now = Instant::now();
         let allowance = a_second.map(|a_second| Mutex::new(Allowance::new(a_second, now)));
-        let used = Used::of(&name);
-        Self { name, hash, methods, allowance, used }
+        Self { name, hash, methods, allowance, used: Arc::default() }
     }
 
     /// Admits a body of JSON-RPC with up to `items_max` calls, or refuses all of it.
@@ -90,22 +83,22 @@ impl ApiKey {
             let methods = self.methods.as_ref();
             methods.is_none_or(|all| all.iter().any(|one| one.matches(&message.method())))
         };
-        let (mut count, mut refused) = (0_u32, false);
+        let (mut sum, mut refused) = (0_u32, false);
         for message in calls {
-            (count, refused) = (count.saturating_add(1), refused || !allowed(message));
+            (sum, refused) = (sum.saturating_add(1), refused || !allowed(message));
         }
         // Before the rate: calls that are not allowed use up none of it.
         if refused {
-            self.used.method.increment(1);
+            count(&self.used.method, 1);
             return Err(KeyRefusal::method().of(body, items_max));
         }
-        self.take(count).map_err(|refusal| refusal.of(body, items_max))
+        self.take(sum).map_err(|refusal| refusal.of(body, items_max))
     }
 
     /// Admits calls to another API of the node, as [`Self::admit`] does. A key with methods may make none.
     pub(super) fn admit_other_api(&self, body: &[u8], items_max: usize) -> Result<(), KeyRefusal> {
         if self.methods.is_some() {
-            self.used.method.increment(1);
+            count(&self.used.method, 1);
             return Err(KeyRefusal::method().of(body, items_max));
         }
         self.admit(body, items_max)
@@ -114,7 +107,7 @@ impl ApiKey {
     /// Admits a request for something else than JSON-RPC. A key with methods may make none.
     pub(super) fn admit_other(&self) -> Result<(), KeyRefusal> {
         if self.methods.is_some() {
-            self.used.method.increment(1);
+            count(&self.used.method, 1);
             return Err(KeyRefusal::method());
         }
         self.take(1)
@@ -123,13 +116,17 @@ impl ApiKey {
     fn take(&self, calls: u32) -> Result<(), KeyRefusal> {
         let taken = self.allowance.as_ref().map(|left| lock(left).take(calls, Instant::now()));
         if let Some(Err(wait)) = taken {
-            self.used.limited.increment(1);
+            count(&self.used.limited, 1);
             return Err(KeyRefusal::limited(wait));
         }
-        self.used.ok.increment(1);
-        self.used.calls.increment(u64::from(calls));
+        count(&self.used.ok, 1);
+        count(&self.used.calls, u64::from(calls));
         Ok(())
     }
+}
+
+fn count(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Ordering::Relaxed);
 }
 
 fn is_call(message: &Message<'_>) -> bool {

@@ -33,8 +33,25 @@ impl KeyRing {
         Ok(Self::of(key_file::read(path)?))
     }
 
-    fn of(keys: Vec<ApiKey>) -> Self {
+    pub(super) fn of(keys: Vec<ApiKey>) -> Self {
         Self(keys.into_iter().map(|key| (key.hash, key)).collect())
+    }
+
+    /// Goes on with the counts of the keys that have the same names in `earlier`.
+    pub(crate) fn continuing(mut self, earlier: &Self) -> Self {
+        let uses = |key: &ApiKey| (key.name.clone(), Arc::clone(&key.used));
+        let uses: HashMap<_, _> = earlier.0.values().map(uses).collect();
+        for key in self.0.values_mut() {
+            if let Some(used) = uses.get(&key.name) {
+                key.used = Arc::clone(used);
+            }
+        }
+        self
+    }
+
+    /// All keys.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &ApiKey> {
+        self.0.values()
     }
 
     /// Number of keys.
