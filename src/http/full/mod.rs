@@ -6,6 +6,7 @@ mod head_refusal;
 mod http2;
 mod lent;
 mod non_rpc;
+mod pages;
 mod relayed;
 mod request_body;
 mod service;

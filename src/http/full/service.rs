@@ -18,10 +18,10 @@ use crate::http::Gone;
 use crate::http::access::{self, Access, AccessEntry, CalledMethods};
 use crate::http::admit::{Cors, ErrorResponse, Policy};
 use crate::http::answer::Responder;
-use crate::http::keys::{ClientKey, KeyPrefix, KeyRefusal, LiveKeys, take_key};
+use crate::http::keys::{ClientKey, KeyPrefix, KeyRefusal, LiveKeys};
 use crate::http::mirror::MirrorEndpoint;
 use crate::http::relay::{RelayPaths, Relayer};
-use crate::http::response::{HttpBody, NO_STORE, not_stored, typed, whole};
+use crate::http::response::{HttpBody, NO_STORE, whole};
 use crate::http::socket::IdleState;
 use crate::http::ws::Upgrade;
 use crate::observe::{Admin, Pages, page};
@@ -156,16 +156,6 @@ impl Service {
         }
     }
 
-    /// Takes the key out of a request. Pages for operators and health checks need none.
-    fn key(&self, request: &mut Request<Incoming>) -> Result<Option<ClientKey>, KeyRefusal> {
-        match &self.keys {
-            Some(keys) if !self.pages.has(request.uri().path()) => {
-                take_key(request, keys).map(Some)
-            }
-            _ => Ok(None),
-        }
-    }
-
     /// Pages of other origins read JSON-RPC and documents, and nothing that is for operators or
     /// mirrors.
     fn cors(&self, request: &Request<Incoming>) -> Cors {
@@ -226,11 +216,7 @@ impl Service {
             // Bytes of the body would be taken for frames.
             NonRpc::WebSocket if !ended => ErrorResponse::handshake(StatusCode::BAD_REQUEST),
             NonRpc::Empty => plain_empty(),
-            NonRpc::Admin => {
-                let page = self.admin.respond(request.uri().path(), self.pages);
-                let body = ResponseBody::from(page.text.into_bytes());
-                not_stored(typed(page.status, HeaderValue::from_static(page.media_type), body))
-            }
+            NonRpc::Admin => self.page(request.uri().path(), key.as_ref(), client),
             NonRpc::Page => status_page(),
             NonRpc::Rest => self.responder.document(&request.into_parts().0, client.address).await,
             NonRpc::WebSocket => {
@@ -247,7 +233,7 @@ impl Service {
     }
 
     /// Counts a refusal, and returns its response.
-    fn refused(&self, refusal: ErrorResponse) -> Response<ResponseBody> {
+    pub(super) fn refused(&self, refusal: ErrorResponse) -> Response<ResponseBody> {
         let response = refusal.response();
         self.responder.rpc.counters.refuse(response.status().as_u16());
         response

@@ -11,5 +11,5 @@ pub(crate) use api_key::KeyHash;
 pub(crate) use key_file::{check_name, entry};
 pub(crate) use key_metrics::render;
 pub(crate) use key_ring::{ClientKey, KeyRing, LiveKeys};
-pub(crate) use presented::{KeyPrefix, take_key};
+pub(crate) use presented::{KeyPrefix, names_key, take_key};
 pub(crate) use refusal::KeyRefusal;

@@ -42,6 +42,11 @@ pub(crate) fn take_key<B>(
     found
 }
 
+/// True if a request names a key, known or not.
+pub(crate) fn names_key<B>(request: &Request<B>) -> bool {
+    split(request.uri()).is_some() || in_header(request.headers()).is_some()
+}
+
 /// The key in a path, and the address without it: `/k/KEY` is `/`, `/k/KEY/ws` is `/ws`.
 fn split(uri: &Uri) -> Option<(String, Uri)> {
     let rest = uri.path_and_query()?.as_str().strip_prefix(PREFIX)?;
@@ -95,8 +100,8 @@ mod tests {
         assert_eq!(found("authorization", "bearer KEY"), Some(b"KEY".to_vec()));
         assert_eq!(found("authorization", "Basic KEY"), None);
         assert_eq!(found("cookie", "KEY"), None);
-    }
-}
         let mut both = headers("authorization", "Bearer KEY");
         both.insert(API_KEY, HeaderValue::from_static(""));
         assert_eq!(in_header(&both), Some(&b"KEY"[..]));
+    }
+}
