@@ -2,18 +2,19 @@
 //! and still win. A setting that cannot change while neve runs is named in the log.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
+use tokio::task::{JoinHandle, spawn_blocking};
 use tracing::{info, warn};
 
 use super::start::{StartError, connections_limits};
 use crate::client::remember;
 use crate::config::settings::{ClientLimits, Config, LiveRates, LiveReady, Rates, UpstreamConfig};
-use crate::config::{Changes, Endpoint, SettingsSource, UpstreamHeaders, Values};
+use crate::config::{Changes, ConfigError, Endpoint, SettingsSource, UpstreamHeaders, Values};
 use crate::http::access::{Access, Sink};
 use crate::http::keys::{KeyRing, LiveKeys};
 use crate::http::listener::Reloaded;
@@ -26,6 +27,9 @@ pub(super) const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 /// Settings of the upstreams that are followed.
 const SOURCE: [&str; 5] =
     ["upstream", "upstream-ws", "upstream-header-file", "upstream-ca", "mirror-from"];
+
+/// Settings that were read again, if they have a file.
+pub(crate) type ReadSettings = Option<Result<Config, ConfigError>>;
 
 /// The settings in force, and those that change with the file.
 pub(crate) struct Reload {
@@ -99,15 +103,14 @@ impl Reload {
     }
 
     /// Reads the file of API keys again. A wrong file changes nothing.
-    fn reload_keys(&self) {
-        let Some((file, keys)) = &self.keys else { return };
+    fn reload_keys(file: &Path, keys: &LiveKeys) {
         match KeyRing::read(file) {
             Ok(ring) => {
                 info!(file = %file.display(), keys = ring.len(), "API keys read");
+                let ring = ring.continuing(&keys.load());
                 keys.store(Arc::new(ring));
             }
             Err(error) => warn!(error, "API keys not reloaded"),
-                let ring = ring.continuing(&keys.load());
         }
     }
 
@@ -128,15 +131,26 @@ impl Reload {
         }
     }
 
-    /// Reads the file again and says in the log what changed. A wrong file changes nothing. Returns the
+    /// Reads the files again on a thread that may wait for them, as serving must not. Returns the settings, if they have a
+    /// file.
+    pub(crate) fn read(&self) -> JoinHandle<ReadSettings> {
+        let (source, keys, log) = (self.source.clone(), self.keys.clone(), self.access_log.clone());
+        spawn_blocking(move || {
+            // Before the settings: a mistake in their file must not keep a revoked key alive.
+            if let Some((file, keys)) = keys {
+                Self::reload_keys(&file, &keys);
+            }
+            if let Some(sink) = log {
+                // A rotation moves the file and then sends SIGHUP.
+                sink.log().reopen();
+            }
+            source.file().is_some().then(|| source.read().and_then(Config::of))
+        })
+    }
+
+    /// Takes the settings that were read, and says in the log what changed. A wrong file changes nothing. Returns the
     /// source of blocks if another one is wanted.
-    pub(crate) fn run(&mut self) -> Option<UpstreamConfig> {
-        // Before the settings: a mistake in their file must not keep a revoked key alive.
-        self.reload_keys();
-        if let Some(sink) = &self.access_log {
-            // A rotation moves the file and then sends SIGHUP.
-            sink.log().reopen();
-        }
+    pub(crate) fn take(&mut self, read: ReadSettings) -> Option<UpstreamConfig> {
         let Some(file) = self.source.file().map(|file| file.display().to_string()) else {
             self.reload_headers();
             let has_files = self.keys.is_some() || !self.header_files.is_empty();
@@ -146,8 +160,8 @@ impl Reload {
             }
             return None;
         };
-        match self.source.read().and_then(Config::of) {
-            Ok(newer) => self.take(newer, &file),
+        match read? {
+            Ok(newer) => self.replace(newer, &file),
             Err(error) => {
                 warn!(%error, "settings not reloaded");
                 None
@@ -155,7 +169,7 @@ impl Reload {
         }
     }
 
-    fn take(&mut self, newer: Config, file: &str) -> Option<UpstreamConfig> {
+    fn replace(&mut self, newer: Config, file: &str) -> Option<UpstreamConfig> {
         let changes = Changes::between(&self.values, &newer.values);
         self.ready.store(Arc::new(newer.ready));
         self.rates.store(Arc::new(Rates::of(&newer)));

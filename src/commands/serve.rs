@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use futures_util::future::OptionFuture;
 use metrics_exporter_prometheus::PrometheusHandle;
 use neve_store::Opened;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -23,8 +24,8 @@ use crate::archive::read::ReadThread;
 use crate::config;
 use crate::config::SettingsSource;
 use crate::config::settings::{AccessTarget, Config, GROUPS, UpstreamConfig, warn_without_effect};
-use crate::ingest::{memory_lock, rules_of_stamp, scrubber};
 use crate::http::keys::{self, LiveKeys};
+use crate::ingest::{memory_lock, rules_of_stamp, scrubber};
 use crate::observe::{self, Admin, MetricsPage, head_age, process, progress};
 use crate::rpc::methods::Below;
 use crate::shared::{Serving, Status, ThreadCounters};
@@ -92,9 +93,9 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     #[cfg(feature = "archive")]
     let _pusher = parts.pusher(&config, &place)?;
     let ready = Arc::clone(&reload.ready);
-    let admin = |thread_counters: &[Arc<ThreadCounters>], connections: &Arc<AtomicUsize>| Admin {
     let keys = reload.read_keys(&config)?;
     let shown_keys = keys.clone();
+    let admin = |thread_counters: &[Arc<ThreadCounters>], connections: &Arc<AtomicUsize>| Admin {
         thread_counters: thread_counters.to_vec(),
         connections: Arc::clone(connections),
         metrics: metrics.clone().map(|recorder| metrics_page(recorder, shown_keys)),
@@ -134,7 +135,6 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     Ok(())
 }
 
-/// Heights below the served range that an archive has, and the thread that reads them.
 fn metrics_page(recorder: PrometheusHandle, keys: Option<LiveKeys>) -> MetricsPage {
     let render = |keys: LiveKeys| -> Box<dyn Fn() -> String + Send + Sync> {
         Box::new(move || keys::render(&keys.load(), observe::help_of))
@@ -142,6 +142,7 @@ fn metrics_page(recorder: PrometheusHandle, keys: Option<LiveKeys>) -> MetricsPa
     MetricsPage { recorder, keys: keys.map(render) }
 }
 
+/// Heights below the served range that an archive has, and the thread that reads them.
 #[cfg(feature = "archive")]
 type BelowAndThread = (Option<Arc<dyn Below>>, Option<ReadThread>);
 
@@ -208,8 +209,9 @@ impl Signals {
     /// Waits for SIGTERM or SIGINT, and reloads settings at SIGHUP. Returns another source of blocks that the
     /// settings name; `None` at the end.
     async fn next(&mut self, reload: &mut Reload) -> Option<UpstreamConfig> {
+        let (mut reading, mut is_again) = (None, false);
         loop {
-            let source = tokio::select! {
+            tokio::select! {
                 _ = self.terminate.recv() => {
                     info!("SIGTERM");
                     return None;
@@ -219,10 +221,18 @@ impl Signals {
                     return None;
                 }
                 // A terminal sends it too when it closes: that is no wish to stop.
-                _ = self.hangup.recv() => reload.run(),
-            };
-            if source.is_some() {
-                return source;
+                _ = self.hangup.recv() => match reading {
+                    None => reading = Some(reload.read()),
+                    // The files may have changed since they were read.
+                    Some(_) => is_again = true,
+                },
+                Some(read) = OptionFuture::from(reading.as_mut()) => {
+                    reading = std::mem::take(&mut is_again).then(|| reload.read());
+                    let source = read.ok().and_then(|read| reload.take(read));
+                    if source.is_some() {
+                        return source;
+                    }
+                }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Files that an operator names, read up to a bound. A device or a pipe may have no end.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,8 @@ use std::sync::{LazyLock, Mutex};
 
 /// Texts that came through pipes, by path.
 static PIPED: LazyLock<Mutex<HashMap<PathBuf, String>>> = LazyLock::new(Mutex::default);
+/// Paths of regular files that were read.
+static REGULAR: LazyLock<Mutex<HashSet<PathBuf>>> = LazyLock::new(Mutex::default);
 
 /// Reads a text of at most `bytes_max` bytes. A pipe will do, as `<(...)` of a shell makes them. It
 /// gives its text once: at a reload its text is that of the start, and no thread waits for a writer.
@@ -19,15 +21,25 @@ pub(crate) fn read_text(path: &Path, bytes_max: u64) -> Result<String, String> {
     if let Some(text) = kept {
         return Ok(text);
     }
+    // Before it is opened: that of a pipe without a writer never ends.
+    if is_replaced(path) {
+        return Err("it was a regular file before, and is none now".to_owned());
+    }
     let file = File::open(path).map_err(|error| error.to_string())?;
     let metadata = file.metadata().map_err(|error| error.to_string())?;
     let text = read_open(file, metadata.len(), bytes_max)?;
-    if !metadata.is_file()
-        && let Ok(mut piped) = PIPED.lock()
-    {
-        piped.insert(path.to_owned(), text.clone());
+    if metadata.is_file() {
+        REGULAR.lock().map(|mut regular| regular.insert(path.to_owned())).ok();
+    } else {
+        PIPED.lock().map(|mut piped| piped.insert(path.to_owned(), text.clone())).ok();
     }
     Ok(text)
+}
+
+/// True if a path that had a regular file has a pipe or another kind now.
+fn is_replaced(path: &Path) -> bool {
+    let was_regular = REGULAR.lock().is_ok_and(|regular| regular.contains(path));
+    was_regular && std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file())
 }
 
 fn read_open(file: File, len: u64, bytes_max: u64) -> Result<String, String> {

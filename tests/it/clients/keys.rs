@@ -1,9 +1,11 @@
 //! API keys of clients (`--keys`).
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use neve_devnet::DevnetThread;
 use rustix::process::Signal;
@@ -205,4 +207,88 @@ fn each_call_of_a_batch_for_another_path_counts_against_the_rate_of_a_key() {
         (403, Some(7)),
         "a key with methods"
     );
+}
+
+/// Notifications put the ping off, and a stream hears nothing of the mirror.
+#[test]
+fn removed_key_ends_its_subscriptions_and_its_stream() {
+    let (node, [_store, dir], neve) = start(&["--serve-mirrors"]);
+    let mut socket = Ws::open_at(neve.address, &format!("/k/{SHOP}/ws")).0;
+    socket.subscribe("[\"newHeads\"]");
+    let mut stream = TcpStream::connect(neve.address).expect("neve listens");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+    let path = format!("/k/{SHOP}/mirror/v1/records?from=0");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("sent");
+    stream.read_exact(&mut [0; 1000]).expect("the stream has begun");
+    reload(&neve, &dir.path().join("keys.toml"), &entry("slow", SLOW));
+    neve.wait("the reload", |_| {
+        (post(&neve, "/", ("X-Api-Key", SHOP), BLOCK).status == 401).then_some(())
+    });
+    let head = node.advance(1);
+    neve.wait_for_head(head);
+    let end = socket.end();
+    assert_eq!(end, End::Frame(Some((1008, "API key: missing or unknown".to_owned()))));
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).expect("the stream ends");
+    let text = String::from_utf8_lossy(&rest);
+    assert!(!text.contains(&format!("\"number\":\"{head:#x}\"")), "block {head} was sent");
+}
+
+/// Without a key a client of the main listener gets the short pages only.
+#[test]
+fn full_pages_on_the_main_listener_need_a_key() {
+    let (_node, _dirs, neve) = start(&["--admin-on-main", "--admin-listen", "127.0.0.1:0"]);
+    let mut client = neve.client();
+    let short = client.get("/health");
+    assert!(short.status == 200 && !short.text().contains("data_dir"), "{}", short.text());
+    assert_eq!((client.get("/ready").status, client.get("/metrics").status), (200, 401));
+    let key = [("X-Api-Key", SHOP)];
+    let mut get = |path: &str| client.request("GET", path, &key, b"");
+    assert!(get("/health").text().contains("data_dir"));
+    assert!(get("/metrics").text().contains("neve_key_calls_total{key=\"shop\"}"));
+    assert_eq!(neve.client().get(&format!("/k/{SHOP}/metrics")).status, 200);
+    assert_eq!(neve.client().request("GET", "/health", &[("X-Api-Key", "x")], b"").status, 401);
+}
+
+/// Entries for keys that nobody has.
+fn entries(prefix: &str, count: usize) -> String {
+    let entry = |at: usize| format!("[[key]]\nname = \"{prefix}-{at}\"\nsha256 = \"{at:064x}\"\n");
+    (0..count).map(entry).collect()
+}
+
+#[test]
+fn metrics_have_the_keys_in_force_and_are_never_cut() {
+    let pages = ["--admin-on-main", "--admin-listen", "127.0.0.1:0"];
+    let more = [&pages[..], &["--client-bytes-total-max", "1MiB"]].concat();
+    let (_node, [_store, dir], neve) = start(&more);
+    let file = dir.path().join("keys.toml");
+    let metrics = || neve.client().request("GET", "/metrics", &[("X-Api-Key", SHOP)], b"");
+    let has = |name: &str| metrics().text().contains(&format!("{{key=\"{name}\""));
+    let shop = entry("shop", SHOP);
+    reload(&neve, &file, &(entries("first", 10) + &shop));
+    neve.wait("the reload", |_| has("first-9").then_some(()));
+    assert!(has("shop"));
+    reload(&neve, &file, &(entries("wrong", 10) + "[[key]]\n"));
+    neve.wait_for_log("API keys not reloaded");
+    reload(&neve, &file, &(entries("next", 10) + &shop));
+    neve.wait("the reload", |_| has("next-9").then_some(()));
+    assert!(!has("first-9") && !has("wrong-9") && !has("slow"));
+    // As much as clients may make neve hold.
+    reload(&neve, &file, &(entries(&"long".repeat(14), 9_000) + &shop));
+    let refused = neve.wait("the reload", |_| Some(metrics()).filter(|page| page.status != 200));
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
+    neve.wait_for_log("no memory for a page");
+}
+
+/// A pipe without a writer has no end.
+#[test]
+fn file_of_keys_that_became_a_pipe_stops_nothing() {
+    let (_node, [_store, dir], neve) = start(&[]);
+    let file = dir.path().join("keys.toml");
+    fs::remove_file(&file).expect("it is there");
+    assert!(Command::new("mkfifo").arg(&file).status().expect("coreutils are there").success());
+    neve.signal(Signal::HUP);
+    neve.wait_for_log("it was a regular file before, and is none now");
+    assert_eq!(post(&neve, "/", ("X-Api-Key", SHOP), BLOCK).status, 200);
+    neve.stop_in_time();
 }
