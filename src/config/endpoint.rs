@@ -166,6 +166,18 @@ impl Endpoint {
         PathAndQuery::try_from(path).ok()
     }
 
+    /// Returns what stands before `/mirror/` on a mirror source: what is before the path of a chain, or all up to a key of
+    /// the form `/k/KEY`. Other paths are those of JSON-RPC alone.
+    pub(crate) fn mirror_prefix(&self) -> String {
+        let path = self.rpc.reveal().path();
+        let up_to_key = |path: &str| {
+            let key = path.find("/k/")? + 3;
+            Some(path[..path[key..].find('/').map_or(path.len(), |len| key + len)].to_owned())
+        };
+        let prefix = node_prefix(path).map(str::to_owned);
+        prefix.or_else(|| up_to_key(path)).unwrap_or_default()
+    }
+
     /// True for Avalanche's public API, which limits each address that requests come from.
     pub fn is_public(&self) -> bool {
         matches!(self.rpc.reveal().host(), Some("api.avax.network" | "api.avax-test.network"))
@@ -288,6 +300,24 @@ mod tests {
             ("https://x.example/ext/bc/rpc", None),
         ] {
             assert_eq!(of(address).as_deref(), path, "{address}");
+        }
+    }
+
+    #[test]
+    fn paths_for_mirrors_stand_behind_the_key() {
+        let of = |text: &str| Endpoint::parse(text).unwrap().mirror_prefix();
+        for (address, prefix) in [
+            ("http://source:8545", ""),
+            ("http://source:8545/ext/bc/C/rpc", ""),
+            ("http://source/k/KEY", "/k/KEY"),
+            ("http://source/k/KEY/", "/k/KEY"),
+            ("http://source/k/KEY/ext/bc/C/rpc", "/k/KEY"),
+            ("https://front/neve/k/KEY?a=b", "/neve/k/KEY"),
+            ("https://front/neve/ext/bc/C/rpc", "/neve"),
+            ("http://source/k/KEY/own", "/k/KEY"),
+            ("http://source/own", ""),
+        ] {
+            assert_eq!(of(address), prefix, "{address}");
         }
     }
 

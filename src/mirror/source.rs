@@ -40,6 +40,22 @@ pub(crate) enum SourceError {
     /// The source serves no segments.
     #[error("it serves no segments (HTTP {0}); does it run with --serve-mirrors?")]
     NoSuchPath(StatusCode),
+    /// The source serves only clients with a key.
+    #[error("it needs an API key (HTTP {0}): write --mirror-from http://HOST/k/KEY")]
+    NoKey(StatusCode),
+    /// The source, or a front before it, serves no mirror, or none with this key.
+    #[error(
+        "it forbids mirrors (HTTP {0}); does its key have methods, or does a front refuse /mirror/?"
+    )]
+    Forbidden(StatusCode),
+    /// The source has evicted the height that the mirror needs next.
+    #[error(
+        "it no longer has height {height}: use an empty --data-dir, or add an --upstream that has it"
+    )]
+    Evicted {
+        /// The height that is needed.
+        height: u64,
+    },
     /// The source wants a later request.
     #[error("it has too many mirrors (HTTP {0})")]
     Busy(StatusCode),
@@ -68,6 +84,14 @@ pub(crate) enum SourceError {
     Malformed(PeerText),
 }
 
+impl SourceError {
+    /// True if the same request will most likely fail for long.
+    pub(crate) fn is_lasting(&self) -> bool {
+        use SourceError::{Evicted, Forbidden, NoKey, NoSuchPath};
+        matches!(self, NoSuchPath(_) | NoKey(_) | Forbidden(_) | Evicted { .. })
+    }
+}
+
 /// Channel of a mirror besides JSON-RPC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Channel {
@@ -93,6 +117,8 @@ pub(crate) struct MirrorSource {
     /// Records that its stream has brought.
     pub(crate) feed: StreamBuffer,
     http: HttpClient,
+    /// Begin of its paths, which may have a key in it.
+    prefix: String,
     config: FetchConfig,
     /// Segments that did not check out: those heights are asked for one by one.
     refused: Mutex<RejectedSegments>,
@@ -120,6 +146,7 @@ impl MirrorSource {
             name: endpoint.name.clone(),
             feed: StreamBuffer::default(),
             http: HttpClient::new(endpoint, tls, connections),
+            prefix: endpoint.mirror_prefix(),
             config,
             refused: Mutex::default(),
             status,
@@ -186,8 +213,8 @@ impl MirrorSource {
         path: &str,
         headers: &[(HeaderName, String)],
     ) -> Result<Response<Body>, SourceError> {
-        let path: PathAndQuery =
-            path.parse().map_err(|error| SourceError::Unreachable(whole_story(&error)))?;
+        let path = PathAndQuery::try_from(format!("{}{path}", self.prefix));
+        let path = path.map_err(|error| SourceError::Unreachable(whole_story(&error)))?;
         let mut sent = vec![(USER_AGENT, HeaderValue::from_static(AGENT))];
         for (name, value) in headers {
             let value = HeaderValue::try_from(value);
@@ -204,6 +231,8 @@ impl MirrorSource {
             status @ (StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) => {
                 Err(SourceError::Busy(status))
             }
+            status @ StatusCode::UNAUTHORIZED => Err(SourceError::NoKey(status)),
+            status @ StatusCode::FORBIDDEN => Err(SourceError::Forbidden(status)),
             status => Err(SourceError::NoSuchPath(status)),
         }
     }

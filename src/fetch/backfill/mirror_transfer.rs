@@ -239,9 +239,9 @@ impl MirrorTransfer<'_> {
                 Ok(Some(incoming)) => return Ok(incoming),
                 Ok(None) => SourceError::Unreachable("its file ended early".into()),
                 // A further attempt would bring the same.
-                Err(TransferError::Source(
-                    why @ (SourceError::NoSuchPath(_) | SourceError::Malformed(_)),
-                )) => {
+                Err(TransferError::Source(why))
+                    if why.is_lasting() || matches!(why, SourceError::Malformed(_)) =>
+                {
                     return Err(TransferError::Source(why));
                 }
                 Err(TransferError::Source(why)) => why,

@@ -41,7 +41,7 @@ impl StreamFollower {
             self.peer.feed.end();
             gauge!("neve_mirror_stream_connected").set(0.0);
             let wait = match &ended {
-                Err(SourceError::NoSuchPath(_)) => LATER,
+                Err(why) if why.is_lasting() => LATER,
                 _ => backoff.wait(),
             };
             match ended {
@@ -74,6 +74,9 @@ impl StreamFollower {
         self.peer.say(Channel::Stream, None);
         let mut next = from;
         while let Some(frame) = frames.next().await? {
+            if frame == Frame::Gone {
+                return Err(SourceError::Evicted { height: next });
+            }
             backoff.reset();
             self.follower.status.heard();
             match frame {
@@ -94,10 +97,7 @@ impl StreamFollower {
                     next = next.min(from);
                     self.withdrawn(from);
                 }
-                Frame::Idle => {}
-                Frame::Gone => {
-                    return Err(SourceError::Malformed(format!("it has no height {next}").into()));
-                }
+                Frame::Idle | Frame::Gone => {}
             }
         }
         Ok(())

@@ -1,7 +1,9 @@
 //! Sources that lack files, take them back, limit mirrors, or have another format.
 
+use std::fs;
 use std::io::Read;
 use std::net::TcpStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use neve_devnet::{Fault, Helicon};
@@ -11,9 +13,13 @@ use super::between::Between;
 use super::sources::{
     HEAD, devnet, digest, large_devnet, mirror, mirror_in, source, taken, wait_for_first,
 };
+use crate::clients::keys::entry;
 use crate::support::neve::{Neve, fresh_dir};
 use crate::support::served::serves;
 use crate::support::ws::Ws;
+
+const KEY: &str = "mirror-key-SECRET-0123456789";
+const LIMITED: &str = "limited-key-SECRET-0123456789";
 
 /// A neve that gives no segments is an upstream like any other.
 #[test]
@@ -173,6 +179,31 @@ fn mirror_endpoints_name_what_is_not_there() {
         ("/mirror/v1/records?from=0x1", 400),
     ] {
         assert_eq!(client.get(path).status, status, "{path}");
+    }
+}
+
+#[test]
+fn mirror_names_its_key_in_the_address_of_its_source() {
+    let (devnet, keys) = (devnet(Helicon::Never), fresh_dir());
+    let file = keys.path().join("keys.toml");
+    let limited = entry("limited", LIMITED) + "methods = [\"*\"]\n";
+    fs::write(&file, entry("mirror", KEY) + &limited).unwrap();
+    let (_dir, source) = source(&devnet, &["--keys", &file.display().to_string()]);
+    let [dir, other] = [fresh_dir(), fresh_dir()];
+    let mirror = |dir: &Path, key: &str| {
+        let url = format!("http://{}/k/{key}", source.address);
+        let mirror = Neve::start(dir, &["--mirror-from", &url, "--segment-blocks", "64"]);
+        mirror.wait_for_head(HEAD);
+        mirror
+    };
+    let keyed = mirror(dir.path(), KEY);
+    wait_for_first(&keyed, 0);
+    assert_eq!(keyed.health()["mirror"]["stream"]["connected"], true);
+    assert!(taken(&keyed, "accepted") >= 5);
+    let limited = mirror(other.path(), LIMITED);
+    limited.wait_for_log("it forbids mirrors (HTTP 403 Forbidden); does its key have methods");
+    for neve in [&keyed, &limited, &source] {
+        assert!(!neve.log().contains("SECRET") && !neve.health().to_string().contains("SECRET"));
     }
 }
 
