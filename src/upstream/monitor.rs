@@ -28,6 +28,9 @@ const MAX: Duration = Duration::from_secs(15);
 const FAR_HEAD_INTERVAL: Duration = Duration::from_secs(1);
 /// Polls of which one takes place beside a WebSocket; the others are left out.
 const POLLS_SKIPPED: u32 = 10;
+/// Contradiction of a mirror source without the genesis block and without a list, for a mirror that knows no chain.
+const NO_CHAIN: &str = "genesis block is missing, and it does not name its chain to mirrors; \
+    set --network, or run the source with --serve-mirrors";
 
 /// Reason why an upstream is not asked.
 #[derive(Debug, thiserror::Error)]
@@ -188,6 +191,10 @@ impl UpstreamMonitor {
             && let Some(found) = self.told(chain_id).await
         {
             return self.expect(found);
+        }
+        let is_missing = block.as_ref().map_or_else(CallError::is_absent, Option::is_none);
+        if is_missing && self.upstream.peer.is_some() {
+            return Err(EjectReason::Senseless(NO_CHAIN.into()));
         }
         let block =
             block?.ok_or_else(|| EjectReason::Senseless("genesis block is missing".into()))?;

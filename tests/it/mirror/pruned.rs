@@ -1,6 +1,8 @@
 //! Sources that have no old heights: they were evicted, or never fetched.
 
-use neve_devnet::{DevnetThread, Helicon};
+use std::time::{Duration, Instant};
+
+use neve_devnet::{Config, DevnetThread, Helicon};
 use tempfile::TempDir;
 
 use super::between::Between;
@@ -33,8 +35,7 @@ fn mirror_that_takes_no_files_of_its_source_has_all_of_its_heights() {
         let ((_source_dir, source), dir) = (pruned(&devnet), fresh_dir());
         let url = format!("http://{}", source.address);
         let from = ["--mirror-from", &url, "--recover-senders", "never"];
-        let mirror =
-            Neve::start(dir.path(), &[&from[..], &["--segment-blocks", "128"]].concat());
+        let mirror = Neve::start(dir.path(), &[&from[..], &["--segment-blocks", "128"]].concat());
         mirror.wait_for_head(HEAD + 30);
         devnet.advance(10); // which settle what is served
         wait_for_first(&mirror, FIRST);
@@ -64,4 +65,36 @@ fn segment_is_taken_without_the_heights_below_it() {
         mirror.stop();
         assert_eq!(digest(dir.path()).1, FIRST, "{helicon:?}");
     }
+}
+
+/// The stream of such a source begins, and ends at once.
+#[test]
+fn mirror_far_behind_its_source_says_so_and_asks_seldom() {
+    let dir = fresh_dir();
+    let early = DevnetThread::start(Config::test().with_head(50)).expect("loopback has free ports");
+    let neve = Neve::start(dir.path(), &["--upstream", &early.base_url(), "--start", "0"]);
+    neve.wait_for_head(50);
+    neve.stop();
+    let devnet = devnet(Helicon::Never);
+    let (_source_dir, source) = pruned(&devnet);
+    let mirror = mirror_in(dir.path(), source.address, &[]);
+    mirror.wait_for_log("it no longer has height 51: use an empty --data-dir");
+    let until = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < until {
+        std::thread::park_timeout(Duration::from_millis(100));
+    }
+    let lines = mirror.log().matches("records as a stream").count();
+    assert!(lines <= 4, "{lines} lines about the stream");
+}
+
+/// Neither the genesis block nor a list tells which chain it is.
+#[test]
+fn mirror_that_cannot_know_the_chain_says_what_helps() {
+    let devnet = devnet(Helicon::Never);
+    let (source_dir, url, dir) = (fresh_dir(), devnet.base_url(), fresh_dir());
+    let source = Neve::start(source_dir.path(), &["--upstream", &url, "--start", "350"]);
+    source.wait_for_head(HEAD);
+    let url = format!("http://{}", source.address);
+    let mirror = Neve::start(dir.path(), &["--mirror-from", &url]);
+    mirror.wait_for_log("set --network, or run the source with --serve-mirrors");
 }
