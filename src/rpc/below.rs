@@ -56,12 +56,12 @@ impl Rpc {
         match query {
             Query::Logs(LogQuery { range: of, filter }) => {
                 // A list of topics of 4.9 MB takes long, and most ranges are here.
-                let keys = || LogMatcher::new(&filter.addresses, &filter.topics).keys().to_vec();
-                self.want_logs(of, keys, &range)
+                let matcher = || LogMatcher::new(&filter.addresses, &filter.topics);
+                self.want_logs(of, || matcher().criteria().lists().to_vec(), &range)
             }
             Query::FilterLogs(id) => match &self.filters.get(&id, Instant::now())?.topic {
                 FilterKind::Logs(of, matcher) => {
-                    self.want_logs(*of, || matcher.keys().to_vec(), &range)
+                    self.want_logs(*of, || matcher.criteria().lists().to_vec(), &range)
                 }
                 FilterKind::Blocks => None,
             },

@@ -17,7 +17,9 @@ use std::{mem, vec};
 
 use bytes::Bytes;
 use neve_store::residency::Cold;
-use neve_store::{Candidate, Candidates, LogAt, PackedLogs, Reader, SearchError, SegmentSlice};
+use neve_store::{
+    Candidate, Candidates, Criteria, LogAt, PackedLogs, Reader, SearchError, SegmentSlice,
+};
 
 use crate::parts::{self, RECEIPTS, SPANS};
 use crate::spans::SpansRef;
@@ -29,7 +31,7 @@ use crate::terms::term;
 /// A height that is not stored or cannot be read is an error and ends the search. The logs before it are then not
 /// the whole answer.
 pub fn logs(reader: &Reader, wanted: LogMatcher, heights: RangeInclusive<u64>) -> Logs {
-    let candidates = reader.logs(heights, wanted.0.keys.clone());
+    let candidates = reader.logs(heights, wanted.criteria());
     let (places, each) = (Vec::new(), Vec::new().into_iter());
     Logs { candidates, wanted, here: None, places, each, examined: 0, ended: false }
 }
@@ -78,29 +80,29 @@ pub struct LogMatcher(Arc<Prepared>);
 #[derive(Debug)]
 struct Prepared {
     filter: RawFilter,
-    keys: Vec<Vec<u64>>,
+    criteria: Criteria,
 }
 
 impl LogMatcher {
     /// Makes a filter ready.
     pub fn new(addresses: &[[u8; 20]], topics: &[Vec<[u8; 32]>]) -> Self {
-        let (keys, filter) = (keys(addresses, topics), RawFilter::new(addresses, topics));
-        Self(Arc::new(Prepared { filter, keys }))
+        let criteria = Criteria::new(keys(addresses, topics));
+        Self(Arc::new(Prepared { filter: RawFilter::new(addresses, topics), criteria }))
     }
 
     /// Keys that are looked up: a log has one of each list.
-    pub fn keys(&self) -> &[Vec<u64>] {
-        &self.0.keys
+    pub fn criteria(&self) -> &Criteria {
+        &self.0.criteria
     }
 
     /// True if all logs are wanted.
     fn takes_anything(&self) -> bool {
-        self.0.keys.is_empty()
+        self.0.criteria.lists().is_empty()
     }
 
     /// Number of addresses and topics that are looked up, at least one.
     pub fn terms(&self) -> u64 {
-        self.0.keys.iter().map(|keys| keys.len() as u64).sum::<u64>().max(1)
+        self.0.criteria.lists().iter().map(|keys| keys.len() as u64).sum::<u64>().max(1)
     }
 
     /// Bytes that making a filter ready takes, the filter included.
@@ -112,8 +114,8 @@ impl LogMatcher {
 
     /// Bytes in memory, approximately.
     pub fn bytes(&self) -> usize {
-        let Prepared { filter, keys } = &*self.0;
-        let keys = keys.iter().map(|keys| size_of_val(keys) + size_of_val(&keys[..]));
+        let Prepared { filter, criteria } = &*self.0;
+        let keys = criteria.lists().iter().map(|keys| size_of_val(keys) + size_of_val(&keys[..]));
         let topics = filter.topics.iter().map(|list| size_of_val(list) + size_of_val(&list[..]));
         let addresses = size_of_val(&filter.addresses[..]);
         size_of::<Prepared>() + addresses + topics.sum::<usize>() + keys.sum::<usize>()

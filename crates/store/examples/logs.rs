@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use neve_store::{Hash, Identity, Options, Part, Reader, Record, Terms};
+use neve_store::{Criteria, Hash, Identity, Options, Part, Reader, Record, Terms};
 
 /// Means of 668 blocks of January 2026; two thirds of a block's bytes are the block, one receipts.
 const TRANSACTIONS: u64 = 31;
@@ -140,6 +140,6 @@ fn questions() -> Questions {
 fn ask(reader: &Reader, what: &str, round: &str, criteria: &[Vec<u64>]) {
     let range = reader.range().unwrap();
     let start = Instant::now();
-    let found = reader.logs(range, criteria.to_vec()).map(Result::unwrap).count();
+    let found = reader.logs(range, &Criteria::new(criteria.to_vec())).map(Result::unwrap).count();
     println!("{what}, {round}: {found} logs in {:?}", start.elapsed());
 }

@@ -56,8 +56,8 @@ pub use format::{
 pub use id::{Hash, Identity, Rules};
 pub use memory::{lock_program, residency};
 pub use read::{
-    ArchivedPlace, ArchivedSegment, Candidate, Candidates, Damaged, LockedTail, LogAt, Reader,
-    Resident, SearchError, Usage, WithoutLogs,
+    ArchivedPlace, ArchivedSegment, Candidate, Candidates, Criteria, Damaged, LockedTail, LogAt,
+    Reader, Resident, SearchError, Usage, WithoutLogs,
 };
 pub use repair::{NewPartNames, NewParts, Repair, Splitting};
 pub use segment::{

@@ -18,6 +18,7 @@ mod checks;
 mod copies;
 mod leftovers;
 mod repairs;
+mod searches;
 mod splits;
 #[path = "../tests/support/mod.rs"]
 mod support;

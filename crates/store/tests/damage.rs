@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use neve_store::disk::RealDisk;
-use neve_store::{Opened, Reader, Record, residency};
+use neve_store::{Criteria, Opened, Reader, Record, residency};
 use support::{
     assert_clean, assert_exactly, assert_holds, block, every, files, open, open_as, small,
 };
@@ -53,7 +53,8 @@ fn assert_true_or_missing(reader: &Reader) -> u64 {
 /// Logs of all heights, or the height that cannot be read.
 fn assert_logs_are_whole_or_an_error(reader: &Reader, stored: &[Record]) {
     let key = stored[9].logs[0][0];
-    let found: Result<Vec<_>, _> = reader.logs(0..=HEIGHTS - 1, vec![vec![key]]).collect();
+    let found: Result<Vec<_>, _> =
+        reader.logs(0..=HEIGHTS - 1, &Criteria::new(vec![vec![key]])).collect();
     let Ok(found) = found else { return };
     let found: Vec<_> = found.iter().map(|log| (log.height, log.index)).collect();
     assert_eq!(found, support::naive_logs(stored, &[vec![key]]));
@@ -242,7 +243,8 @@ fn withdrawal_does_not_make_a_damaged_record_whole() {
     opened.writer.withdraw(11).unwrap();
     assert!(opened.reader.record(8).is_none());
     assert_holds(&opened.reader, &block(9, 0));
-    let logs: Result<Vec<_>, _> = opened.reader.logs(0..=10, vec![vec![1]]).collect();
+    let logs: Result<Vec<_>, _> =
+        opened.reader.logs(0..=10, &Criteria::new(vec![vec![1]])).collect();
     let _ = logs; // it must not panic
     opened.writer.append(&block(11, 0)).unwrap();
     drop(opened);

@@ -7,7 +7,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 
-use neve_store::{LogAt, Options, Record, Retention, SearchError};
+use neve_store::{Criteria, LogAt, Options, Record, Retention, SearchError};
 use support::{block, every, logs, naive_logs, open, small, terms};
 
 /// A sealed segment of twenty heights.
@@ -106,7 +106,8 @@ fn search_in_progress_still_finds_evicted_and_withdrawn_logs() {
     let records: Vec<_> = (0..45).map(|height| block(height, 0)).collect();
     records.iter().for_each(|record| opened.writer.append(record).unwrap());
     let question = [vec![terms(1, 1)[0], terms(2, 2)[0]]];
-    let mut looking = opened.reader.logs(0..=44, question.to_vec());
+    let criteria = Criteria::new(question.to_vec());
+    let mut looking = opened.reader.logs(0..=44, &criteria);
     let mut found: Vec<_> = looking.by_ref().take(2).map(Result::unwrap).collect();
     let retention = Retention { blocks: Some(20), ..Retention::default() };
     assert!(opened.writer.evict(&retention, 0).unwrap().segments > 1);
@@ -120,7 +121,7 @@ fn search_in_progress_still_finds_evicted_and_withdrawn_logs() {
     found.extend(looking.map(Result::unwrap));
     let found: Vec<_> = found.iter().map(|LogAt { height, index }| (*height, *index)).collect();
     assert_eq!(found, naive_logs(&records, &question));
-    let gone = opened.reader.logs(0..=44, question.to_vec()).next();
+    let gone = opened.reader.logs(0..=44, &criteria).next();
     assert_eq!(gone, Some(Err(SearchError::Unreadable { height: 0 })));
 }
 

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use neve_store::disk::{Disk, Op, RealDisk};
 use neve_store::residency::{self, Cold};
 use neve_store::{
-    Error, Found, Hash, Opened, Options, PackEnd, Record, Retention, SearchError, Wanted,
+    Criteria, Error, Found, Hash, Opened, Options, PackEnd, Record, Retention, SearchError, Wanted,
 };
 use support::toy::UNPACKABLE;
 use support::{
@@ -438,8 +438,8 @@ fn many_keys_are_looked_up_by_a_thread_that_may_wait() {
     let mut store = open(dir.path());
     assert_eq!(pack(&mut store, 14), 8, "4 to 11");
     let search = |keys: u64| {
-        let criteria = vec![(1..=keys).map(|key| key << 32 | 0xabcd).collect()];
-        match store.reader.logs(4..=11, criteria).next_examined(&|_| true) {
+        let keys = (1..=keys).map(|key| key << 32 | 0xabcd).collect();
+        match store.reader.logs(4..=11, &Criteria::new(vec![keys])).next_examined(&|_| true) {
             Some(Err(SearchError::Cold(cold))) => Err(cold),
             found => Ok(found.is_some()),
         }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use neve_store::residency::{self, ReadFailed, with_blocking_reads};
-use neve_store::{Hash, Opened, Options, Part, Reader, Record, Retention};
+use neve_store::{Criteria, Hash, Opened, Options, Part, Reader, Record, Retention};
 use support::{block, hash, open};
 
 const HEIGHTS: u64 = 64;
@@ -134,7 +134,8 @@ fn indexes_that_the_disk_does_not_deliver_fail_and_are_written_anew() {
         || fresh(|| with_blocking_reads(|| Some(reader.transaction(&transaction)?.0.height())));
     let logs = || {
         let key = record(3).logs[0][0].max(1);
-        let search = || reader.logs(0..=7, vec![vec![key]]).collect::<Result<Vec<_>, _>>();
+        let criteria = Criteria::new(vec![vec![key]]);
+        let search = || reader.logs(0..=7, &criteria).collect::<Result<Vec<_>, _>>();
         fresh(|| with_blocking_reads(search))
     };
     let (height, found) = (by_hash(), logs());

@@ -83,7 +83,7 @@ fn heights(
     let is_long = heights.end() - heights.start() >= max;
     // Only the start can be missing: the served range has no gap, and the end was checked against
     // the head.
-    if !held.contains(heights.start()) && !reader.covers_logs(&heights, wanted.keys()) {
+    if !held.contains(heights.start()) && !reader.covers_logs(&heights, wanted.criteria()) {
         return Err(not_here(context, &heights, wanted, is_long));
     }
     if is_long {
@@ -104,7 +104,9 @@ fn not_here(
     if is_long && is_below() {
         return RpcError::too_many_blocks(heights, context.limits.logs_blocks_max).into();
     }
-    let is_it = |beyond: &&LogsBeyond| beyond.first == first && beyond.criteria == wanted.keys();
+    let is_it = |beyond: &&LogsBeyond| {
+        beyond.first == first && beyond.criteria == wanted.criteria().lists()
+    };
     context.beyond.iter().find(is_it).map_or(Miss::Height(first).into(), |beyond| {
         RpcError::too_many_reads(heights, beyond.reads_max, &beyond.passes).into()
     })

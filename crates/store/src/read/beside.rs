@@ -22,8 +22,8 @@ impl Reader {
     }
 
     /// True if each of the heights can be read, or has no log of the criteria.
-    pub fn covers_logs(&self, heights: &RangeInclusive<u64>, criteria: &[Vec<u64>]) -> bool {
-        covers(&self.view(), heights, Some(&Criteria::new(criteria.to_vec())))
+    pub fn covers_logs(&self, heights: &RangeInclusive<u64>, criteria: &Criteria) -> bool {
+        covers(&self.view(), heights, Some(criteria))
     }
 
     /// Returns a reader of what is served now, of these packed files, and of heights known to have no logs.

@@ -1,6 +1,7 @@
 //! Criteria of a search for logs, and the postings that meet them.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::format::Terms;
 use crate::index::postings::{Postings, U32List};
@@ -13,18 +14,33 @@ pub(super) const POSTING_BYTES: usize = size_of::<u32>();
 /// Bytes that looking a key up counts as: its entry in the directory of an index.
 const KEY_BYTES: usize = 16;
 
-/// Criteria for a log: one key of each list. Lists are sorted and without zeros.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Criteria(Vec<Vec<u64>>);
+#[cfg(test)]
+thread_local! {
+    /// Criteria that the thread prepared.
+    pub(crate) static PREPARED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// Criteria for a log: one key of each list. They are prepared once for any number of searches, and a clone shares
+/// the lists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Criteria(Arc<[Vec<u64>]>);
 
 impl Criteria {
-    pub(super) fn new(mut criteria: Vec<Vec<u64>>) -> Self {
+    /// Prepares lists of keys: sorted, each key once, without zeros.
+    pub fn new(mut criteria: Vec<Vec<u64>>) -> Self {
         for keys in &mut criteria {
             keys.sort_unstable();
             keys.dedup();
             keys.retain(|key| *key != 0); // it stands for an absent term
         }
-        Self(criteria)
+        #[cfg(test)]
+        PREPARED.set(PREPARED.get() + 1);
+        Self(criteria.into())
+    }
+
+    /// Returns the lists of keys, each ascending.
+    pub fn lists(&self) -> &[Vec<u64>] {
+        &self.0
     }
 
     /// The heights of a packed file, ascending, that may have a log of each criterion.
@@ -34,7 +50,7 @@ impl Criteria {
         within: &Range<u64>,
     ) -> Result<Vec<u64>, PackedDamage> {
         let mut all: Option<Vec<u64>> = None;
-        for keys in &self.0 {
+        for keys in &*self.0 {
             let before = all.as_ref();
             let is_left = |height: &u64| before.is_none_or(|all| all.binary_search(height).is_ok());
             let mut of_one = packed.heights_of_terms(keys)?;

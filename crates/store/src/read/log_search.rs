@@ -95,12 +95,7 @@ struct Found {
 }
 
 impl Candidates {
-    pub(crate) fn new(
-        view: Arc<View>,
-        heights: RangeInclusive<u64>,
-        criteria: Vec<Vec<u64>>,
-    ) -> Self {
-        let criteria = Criteria::new(criteria);
+    pub(crate) fn new(view: Arc<View>, heights: RangeInclusive<u64>, criteria: Criteria) -> Self {
         Self { view, criteria, heights, found: Found::default(), taken: 0, packed: 0 }
     }
 

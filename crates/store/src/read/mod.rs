@@ -11,10 +11,13 @@ mod resident;
 mod view;
 
 pub use archived::{ArchivedPlace, ArchivedSegment, WithoutLogs};
+pub use criteria::Criteria;
 pub use log_search::{Candidate, Candidates, LogAt, SearchError};
 pub use memory_lock::LockedTail;
 pub use reader::{Damaged, Reader, Usage};
 pub use resident::Resident;
 
+#[cfg(test)]
+pub(crate) use criteria::PREPARED;
 pub(crate) use quarantine_status::QuarantineStatus;
 pub(crate) use view::View;

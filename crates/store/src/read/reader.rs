@@ -3,6 +3,7 @@
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
+use super::criteria::Criteria;
 use super::log_search::Candidates;
 use super::quarantine_status::QuarantineStatus;
 use super::resident::Resident;
@@ -105,8 +106,8 @@ impl Reader {
     /// It goes through the records as they are now. The first height that is not there, or cannot
     /// be read, is an error, and the end: what came before is then
     /// not the whole answer.
-    pub fn logs(&self, heights: RangeInclusive<u64>, criteria: Vec<Vec<u64>>) -> Candidates {
-        Candidates::new(self.view.load_full(), heights, criteria)
+    pub fn logs(&self, heights: RangeInclusive<u64>, criteria: &Criteria) -> Candidates {
+        Candidates::new(self.view.load_full(), heights, criteria.clone())
     }
 
     pub(crate) fn view(&self) -> Arc<View> {

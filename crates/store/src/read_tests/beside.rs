@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::support::{files, toy::Toy};
 use super::{HEIGHTS, open, store};
-use crate::{ArchivedPlace, ArchivedSegment, PackedBytes, PackedCodec, PackedPages, Reader};
+use crate::{
+    ArchivedPlace, ArchivedSegment, Criteria, PackedBytes, PackedCodec, PackedPages, Reader,
+};
 
 /// A large store has tens of thousands of segments, and each request for archived heights has such a reader.
 #[test]
@@ -53,7 +55,7 @@ fn guard_of_a_packed_file_lives_as_long_as_a_reader_that_has_it() {
     let reader = open(store.path()).unwrap().reader;
     let lent = segment.guarded(Arc::<()>::clone(&guard));
     let beside = reader.with_archived(vec![lent], Vec::new(), Vec::new());
-    let logs = beside.logs(0..=1, Vec::new());
+    let logs = beside.logs(0..=1, &Criteria::new(Vec::new()));
     drop(beside);
     assert_eq!(Arc::strong_count(&guard), 2, "the search goes on");
     drop(logs);

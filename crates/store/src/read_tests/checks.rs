@@ -14,7 +14,7 @@ use super::support::{assert_exactly, every, files, fresh_dir, logs, naive_logs};
 use super::{ACTIVE, KEYS, LASTING, TIMES};
 use crate::reads::fault;
 use crate::residency::with_blocking_reads;
-use crate::{Error, Found, Hash, Opened, Reader, Record, RecordRef, Wanted};
+use crate::{Criteria, Error, Found, Hash, Opened, Reader, Record, RecordRef, Wanted};
 
 pub(super) fn copy(from: &Path) -> TempDir {
     let to = fresh_dir();
@@ -122,7 +122,8 @@ pub(super) fn assert_right(reader: &Reader, records: &[Record], what: &str) {
     }
     for key in KEYS {
         let range = records[0].height..=records[records.len() - 1].height;
-        let search = || reader.logs(range.clone(), vec![vec![key]]).collect::<Result<Vec<_>, _>>();
+        let criteria = Criteria::new(vec![vec![key]]);
+        let search = || reader.logs(range.clone(), &criteria).collect::<Result<Vec<_>, _>>();
         // Logs that are not all would be a wrong answer.
         if let Ok(Ok(found)) = with_blocking_reads(search) {
             let found: Vec<_> = found.iter().map(|log| (log.height, log.index)).collect();

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex};
 use neve_store::disk::{Disk, Op, RealDisk};
 use neve_store::verify::{self, Finding, Stored, Visitor};
 use neve_store::{
-    Hash, Identity, Opened, Options, PackEnd, PackedCodec, Part, Reader, Record, Terms, open_on,
-    open_on_with,
+    Criteria, Hash, Identity, Opened, Options, PackEnd, PackedCodec, Part, Reader, Record, Terms,
+    open_on, open_on_with,
 };
 use tempfile::TempDir;
 
@@ -193,7 +193,7 @@ pub fn logs(
     heights: std::ops::RangeInclusive<u64>,
     criteria: &[Vec<u64>],
 ) -> Vec<(u64, u32)> {
-    let found = reader.logs(heights, criteria.to_vec()).map(Result::unwrap);
+    let found = reader.logs(heights, &Criteria::new(criteria.to_vec())).map(Result::unwrap);
     found.map(|log| (log.height, log.index)).collect()
 }
 
