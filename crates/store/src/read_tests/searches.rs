@@ -1,8 +1,9 @@
 //! Searches that share their criteria.
 
-use super::{HEIGHTS, open, store};
-use crate::Criteria;
+use super::{HEIGHTS, PACKED, open, store};
+use crate::memory::residency::if_resident;
 use crate::read::PREPARED;
+use crate::{Candidate, Criteria, SearchError};
 
 /// A subscription searches each new height. Sorting 60,000 topics each time took 90 % of its processor time.
 #[test]
@@ -16,4 +17,22 @@ fn keys_are_sorted_once_for_all_searches() {
     assert!(reader.covers_logs(&(0..=HEIGHTS - 1), &criteria));
     assert_eq!(PREPARED.get() - before, 1);
     assert_eq!(criteria.lists(), [[1, 2, 3, (1 << 32) + 1]]);
+}
+
+/// A subscription replays height by height. Looking so many keys up each time takes longer than unpacking the height.
+#[test]
+fn many_keys_are_not_looked_up_for_one_packed_height() {
+    let store = store(true);
+    let reader = open(store.path()).unwrap().reader;
+    let first = |heights, count: u64| {
+        let criteria = Criteria::new(vec![(1..=count).map(|key| key << 32 | 0xabcd).collect()]);
+        let search = || match reader.logs(heights, &criteria).next_examined(&|_| true) {
+            Some(Err(SearchError::Cold(cold))) => Err(cold),
+            found => Ok(found.map(Result::unwrap)),
+        };
+        if_resident(search)
+    };
+    assert!(first(0..=PACKED - 1, 257).is_err(), "a thread that may wait looks them up");
+    assert_eq!(first(3..=3, 257), Ok(Some(Candidate::Packed(3))));
+    assert_eq!(first(3..=3, 256), Ok(None));
 }
