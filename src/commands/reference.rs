@@ -179,7 +179,7 @@ const VARYING: [(i32, &str, &str); 33] = [
 ];
 
 /// Close codes of WebSockets: code, reason, cause.
-const CLOSES: [(&str, &str, &str); 15] = [
+const CLOSES: [(&str, &str, &str); 16] = [
     ("1001", "the server stops", "SIGTERM"),
     (
         "1002",
@@ -192,9 +192,10 @@ const CLOSES: [(&str, &str, &str); 15] = [
     ("1007", "the response is not UTF-8", "a binary frame has an id that is not UTF-8"),
     (
         "1008",
-        "too slow: …",
-        "more than `--ws-lag-max` behind, or the replayed block was evicted; the client can resume",
+        "block … is not served any more",
+        "the next block is now below the served range; the client can resume at a served one",
     ),
+    ("1008", "too slow: … blocks behind", "more than `--ws-lag-max`; the client can resume"),
     (
         "1008",
         "too slow: over … bytes of notifications wait",

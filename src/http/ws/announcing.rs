@@ -93,9 +93,9 @@ impl WsConnection<'_> {
     /// Closes a subscriber that does not keep up. It can connect again and resume.
     fn check_pace(&mut self, height: u64, first: u64, head: u64) -> Result<(), CloseReason> {
         let lag = self.subscriptions.lag(head);
-        // Evicted before it was told. A gap must not go unnoticed, so the connection ends.
+        // Evicted or withdrawn before it was told. A gap must not go unnoticed, so the connection ends.
         if height < first {
-            let reason = format!("too slow: block {height:#x} is not served any more");
+            let reason = format!("block {height:#x} is not served any more");
             return Err(CloseReason::told(WsClose::Lagging, CloseCode::Policy, reason));
         }
         if self.pace.is_too_slow(lag, self.limits.lag_max) {

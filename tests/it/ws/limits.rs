@@ -113,7 +113,7 @@ fn a_range_that_goes_while_it_is_replayed() {
     let heard = heights(&texts);
     assert_eq!(heard[0], 800);
     let next = heard.last().unwrap() + 1;
-    assert_eq!(end, ended(1008, &format!("too slow: block {next:#x} is not served any more")));
+    assert_eq!(end, ended(1008, &format!("block {next:#x} is not served any more")));
 }
 
 /// Silent clients are pinged, and left when they do not respond.
