@@ -16,8 +16,12 @@ pub(crate) struct ArcSwap<T>(loom::sync::Mutex<std::sync::Arc<T>>);
 
 #[cfg(loom)]
 impl<T> ArcSwap<T> {
+    pub(crate) fn new(value: std::sync::Arc<T>) -> Self {
+        Self(loom::sync::Mutex::new(value))
+    }
+
     pub(crate) fn from_pointee(value: T) -> Self {
-        Self(loom::sync::Mutex::new(std::sync::Arc::new(value)))
+        Self::new(std::sync::Arc::new(value))
     }
 
     pub(crate) fn load_full(&self) -> std::sync::Arc<T> {

@@ -1,7 +1,5 @@
 //! Sends notifications to subscribers, height by height.
 
-use std::time::Duration;
-
 use neve_chain::HeaderForm;
 use neve_jsonrpc::Rules;
 use neve_record::log_matcher::{LogText, logs};
@@ -14,13 +12,12 @@ use super::close::CloseReason;
 use super::connection::WsConnection;
 use super::notification::notify;
 use super::write_stall::{write_much, write_news};
-use crate::rpc::cursors::{OpenSubscription, SubscriptionKind};
+use crate::body::BodyBuilder;
+use crate::rpc::cursors::{OpenSubscription, Replays, SubscriptionKind};
 use crate::shared::{Class, WsClose, WsKind};
 
-/// Heights that are announced between two looks at the client's messages, and the time after which
-/// no further one begins, because other connections of the thread wait.
+/// Heights that are announced between two looks at the client's messages.
 const BURST: usize = 64;
-const BURST_TIME: Duration = Duration::from_micros(100);
 /// Heights below the head that are surely in memory, because they were just written.
 const LATELY: u64 = 16;
 
@@ -65,7 +62,7 @@ impl WsConnection<'_> {
         }
         let began = Instant::now();
         for told in 0..BURST {
-            if told > 0 && began.elapsed() > BURST_TIME {
+            if told > 0 && Replays::is_long(began) {
                 break;
             }
             let Some(range) = self.rpc.serving.reader.range() else { break };
@@ -105,18 +102,22 @@ impl WsConnection<'_> {
         Ok(())
     }
 
+    /// Form of announced headers. v1.15 announces heads with the keys of Helicon before Helicon, too.
+    fn header_form(&self) -> HeaderForm {
+        let is_helicon = self.rpc.serving.rules() == Rules::Helicon;
+        let has_keys = is_helicon || self.rpc.status.helicon_heads();
+        if has_keys { HeaderForm::V1_15 } else { HeaderForm::V1_14 }
+    }
+
     /// Notifies all subscriptions of a height.
     async fn tell(&mut self, height: u64, first: u64, head: u64) -> Result<(), CloseReason> {
-        let serving = &self.rpc.serving;
-        let Some(record) = serving.reader.record(height) else {
-            // Evicted or withdrawn at this moment, which the next look at the range finds; or damaged.
-            let held = serving.reader.range().is_some_and(|range| range.contains(&height));
-            let damaged = held && serving.reader.record(height).is_none();
-            return if damaged { Err(unreadable(height)) } else { Ok(()) };
-        };
-        // v1.15 announces heads with the keys of Helicon before Helicon, too.
-        let helicon = serving.rules() == Rules::Helicon || self.rpc.status.helicon_heads();
-        let form = if helicon { HeaderForm::V1_15 } else { HeaderForm::V1_14 };
+        // One view for all of them: heights are evicted or withdrawn while a client is waited for.
+        let reader = self.rpc.serving.reader.pinned();
+        if !reader.range().is_some_and(|range| range.contains(&height)) {
+            return Ok(()); // gone at this moment, which the next look at the range finds
+        }
+        let record = reader.record(height).ok_or_else(|| unreadable(height))?;
+        let (form, mut began) = (self.header_form(), Instant::now());
         let (socket, pace, news) = (&mut self.socket, &mut self.pace, &mut self.news);
         for OpenSubscription { id, topic, .. } in self.subscriptions.notify(height, first, head) {
             match topic {
@@ -133,25 +134,32 @@ impl WsConnection<'_> {
                     write_much(news, socket, pace).await?;
                 }
                 SubscriptionKind::Logs(wanted, last) if last.is_none_or(|last| height <= last) => {
-                    for log in logs(&serving.reader, wanted.clone(), height..=height) {
+                    for log in logs(&reader, wanted.clone(), height..=height) {
                         let log = log.map_err(|_| unreadable(height))?;
-                        notify(news, id, log.len(), |out| match log {
-                            LogText::Stored(log) => out.stored(log),
-                            LogText::Unpacked(log) => {
-                                out.text().extend_from_slice(&log);
-                                Ok(())
-                            }
-                        })
-                        .map_err(|Cold| unreadable(height))?;
+                        notify_of(log, news, id).map_err(|Cold| unreadable(height))?;
                         self.rpc.counters.ws_notified(WsKind::Logs);
-                        write_much(news, socket, pace).await?;
+                        if write_much(news, socket, pace).await? {
+                            self.rpc.replays.give_way(&mut began).await;
+                        }
                     }
                 }
                 SubscriptionKind::Logs(..) | SubscriptionKind::Relayed => {}
             }
+            self.rpc.replays.give_way(&mut began).await;
         }
         Ok(())
     }
+}
+
+/// Appends the notification of a log.
+fn notify_of(log: LogText, news: &mut BodyBuilder, id: &str) -> Result<(), Cold> {
+    notify(news, id, log.len(), |out| match log {
+        LogText::Stored(log) => out.stored(log),
+        LogText::Unpacked(log) => {
+            out.text().extend_from_slice(&log);
+            Ok(())
+        }
+    })
 }
 
 fn unreadable(height: u64) -> CloseReason {

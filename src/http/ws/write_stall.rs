@@ -67,13 +67,17 @@ pub(super) async fn write(socket: &mut Socket, out: ResponseWriter) -> Result<()
     Ok(poll_fn(|context| socket.get_mut().poll_send(context)).await?)
 }
 
-/// Writes notifications if they are many.
+/// Writes notifications if they are many. Returns true if it did.
 pub(super) async fn write_much(
     news: &mut BodyBuilder,
     socket: &mut Socket,
     pace: &mut WriteStall,
-) -> Result<(), Error> {
-    if news.len() < WRITE_BUFFER { Ok(()) } else { write_news(news, socket, pace).await }
+) -> Result<bool, Error> {
+    let are_many = news.len() >= WRITE_BUFFER;
+    if are_many {
+        write_news(news, socket, pace).await?;
+    }
+    Ok(are_many)
 }
 
 pub(super) async fn write_news(

@@ -1,5 +1,6 @@
 //! WebSockets.
 
+mod gone;
 mod limits;
 mod metrics;
 mod order;

@@ -92,6 +92,13 @@ impl Reader {
         Self { view: Arc::new(view), aside: Arc::clone(&self.aside) }
     }
 
+    /// Returns a reader of the view of this moment. Heights that are evicted or withdrawn from now on stay in it,
+    /// and so do their bytes on the disk.
+    #[must_use]
+    pub fn pinned(&self) -> Self {
+        Self { view: Arc::new(ArcSwap::new(self.view())), aside: Arc::clone(&self.aside) }
+    }
+
     /// Returns the reader for threads that must not wait.
     #[inline]
     pub fn resident(&self) -> Resident<'_> {
