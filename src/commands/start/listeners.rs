@@ -6,10 +6,11 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 use super::error::StartError;
@@ -34,6 +35,9 @@ use crate::shared::{MemoryBudget, Serving, ThreadCounters};
 /// Options of the greeting's `curl` command.
 const CURL_OPTIONS: &str = r#"-H 'content-type: application/json' -d '{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["latest",false]}'"#;
 
+/// Time between two removals of idle filters.
+const EXPIRE_EVERY: Duration = Duration::from_mins(1);
+
 /// Memory that clients of the admin listener can make neve hold.
 const ADMIN_BYTES: usize = 8 << 20;
 
@@ -46,6 +50,8 @@ pub(crate) struct Listeners {
     accepting: Vec<tokio::task::JoinHandle<Workers>>,
     handoffs: Vec<Handoff>,
     drain: watch::Sender<bool>,
+    /// Removal of idle filters, which ends when this is dropped.
+    _expiring: AbortOnDropHandle<()>,
 }
 
 impl Listeners {
@@ -98,7 +104,9 @@ impl Listeners {
             relay,
         };
         let (main, accepting, handoffs) = (Vec::new(), Vec::new(), Vec::new());
-        let mut front = Self { shared, main, admin: None, accepting, handoffs, drain };
+        let (admin, expiring) = (None, expire(&shared.filters));
+        let mut front =
+            Self { shared, main, admin, accepting, handoffs, drain, _expiring: expiring };
         let role = Role::Rpc { admin: http.admin_on_main };
         let listeners = match inherited.main {
             Some(listener) => vec![listener],
@@ -236,6 +244,18 @@ impl Listeners {
             warn!(left, "connections cut after drain");
         }
     }
+}
+
+/// Removes idle filters for as long as the handle lives.
+fn expire(filters: &Arc<Filters>) -> AbortOnDropHandle<()> {
+    let (filters, mut tick) = (Arc::clone(filters), interval(EXPIRE_EVERY));
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        loop {
+            tick.tick().await;
+            filters.remove_idle(Instant::now());
+        }
+    }))
 }
 
 async fn bind(address: &ListenAddress, named: &str) -> Result<Listener, StartError> {

@@ -86,7 +86,7 @@ impl Filters {
         let bytes = topic.bytes();
         let mut held = self.held();
         let mut place = self.place(&held, bytes, account);
-        // Idle filters are removed only when their room is needed: no timer runs for them.
+        // Those that became idle since the last removal make room.
         let idle = if place.is_err() { held.take_idle(now) } else { Vec::new() };
         if !idle.is_empty() {
             drop(held); // the memory of many filters takes a while to give back
@@ -123,7 +123,7 @@ impl Filters {
     /// Returns a filter without a poll (as the node's `eth_getFilterLogs`).
     pub(crate) fn get(&self, id: &str, now: Instant) -> Option<Arc<OpenFilter>> {
         let mut held = self.held();
-        // No timer removes filters, so an expired one may still be here.
+        // One that expired since the last removal is still here.
         if held.entries.get(id)?.is_idle(now) {
             held.entries.remove(id);
         }
@@ -143,11 +143,17 @@ impl Filters {
     /// Removes a filter, and returns it if there was one.
     pub(crate) fn close(&self, id: &str, now: Instant) -> Option<FilterEntry> {
         let removed = self.held().entries.remove(id);
-        // No timer removes filters: for its client an idle one was gone already.
+        // For its client an idle one was gone already.
         removed.filter(|entry| !entry.is_idle(now))
     }
 
     fn held(&self) -> MutexGuard<'_, HeldFilters> {
+    /// Removes idle filters: they take memory that other clients need for requests.
+    pub(crate) fn remove_idle(&self, now: Instant) {
+        let idle = self.held().take_idle(now);
+        drop(idle); // after the lock: the memory of many filters takes a while to give back
+    }
+
         lock(&self.held)
     }
 }

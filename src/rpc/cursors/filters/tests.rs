@@ -90,6 +90,22 @@ fn filter_expires_after_five_idle_minutes() {
 }
 
 #[test]
+fn idle_filters_give_their_memory_back() {
+    let memory = MemoryBudget::new(2 << 20, 1 << 20);
+    let (filters, start) = filters(9);
+    let at = |seconds| start + Duration::from_secs(seconds);
+    for seconds in [0, 100] {
+        let account = memory.account(address(1));
+        filters.open(new_id(), FilterKind::Blocks, None, at(seconds), account).unwrap();
+    }
+    let both = memory.used();
+    for (seconds, used) in [(60, both), (299, both), (300, both / 2), (399, both / 2), (400, 0)] {
+        filters.remove_idle(at(seconds));
+        assert_eq!(memory.used(), used, "{seconds}");
+    }
+}
+
+#[test]
 fn filters_are_at_most_as_many_as_allowed() {
     let (filters, start) = filters(2);
     let first = filters.open_one(FilterKind::Blocks, None, start).unwrap();
