@@ -8,7 +8,7 @@ mod slice;
 mod write_buf;
 
 pub(crate) use accept_encoding::AcceptEncoding;
-pub(crate) use builder::BodyBuilder;
+pub(crate) use builder::{BodyBuilder, Mark};
 #[cfg(test)]
 pub(crate) use response_body::FRAME_PIECES;
 pub(crate) use response_body::ResponseBody;

@@ -5,6 +5,7 @@
 
 use std::sync::{
     LockResult, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    TryLockError,
 };
 
 /// Returns what a wait for a lock gives, also after a panic.
@@ -15,6 +16,15 @@ pub(crate) fn recover<T>(result: LockResult<T>) -> T {
 /// Locks `mutex`.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     recover(mutex.lock())
+}
+
+/// Locks `mutex` unless another thread holds it.
+pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// Locks `lock` for reading.

@@ -33,7 +33,7 @@ use crate::terms::term;
 pub fn logs(reader: &Reader, wanted: LogMatcher, heights: RangeInclusive<u64>) -> Logs {
     let candidates = reader.logs(heights, wanted.criteria());
     let (places, each) = (Vec::new(), Vec::new().into_iter());
-    Logs { candidates, wanted, here: None, places, each, examined: 0, ended: false }
+    Logs { candidates, wanted, here: None, height: 0, places, each, examined: 0, ended: false }
 }
 
 /// Outcome of one step of a search.
@@ -128,6 +128,8 @@ pub struct Logs {
     wanted: LogMatcher,
     /// Place where the last candidate was.
     here: Option<Here>,
+    /// Height of the last candidate.
+    height: u64,
     /// Places of the logs of the last packed height in the text that they were appended to.
     places: Vec<Range<usize>>,
     /// Logs of a packed height that were not handed out one by one yet.
@@ -195,6 +197,11 @@ impl Logs {
         None
     }
 
+    /// Returns the height of the log that came last. All logs of the heights before it came earlier.
+    pub fn height(&self) -> u64 {
+        self.height
+    }
+
     /// The candidate's text, if it matches; of a packed height the texts of all matching logs.
     fn check(
         &mut self,
@@ -202,6 +209,7 @@ impl Logs {
         out: &mut Vec<u8>,
         is_first: bool,
     ) -> Result<Option<FoundLogs>, SearchError> {
+        self.height = candidate.height();
         let LogAt { height, index } = match candidate {
             Candidate::Log(at) => at,
             Candidate::Packed(height) => return self.unpack(height, out, is_first),

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use neve_jsonrpc::{LogRange, RpcError};
 use neve_record::log_matcher::LogMatcher;
+use neve_store::residency::{self, Cold};
 
-use crate::shared::lock::lock;
+use crate::shared::lock::{lock, try_lock};
 use crate::shared::{Account, FilterPlace, Holder, Reservation};
 
 /// Time without a poll after which a filter is removed.
@@ -147,13 +148,13 @@ impl Filters {
         removed.filter(|entry| !entry.is_idle(now))
     }
 
-    fn held(&self) -> MutexGuard<'_, HeldFilters> {
     /// Removes idle filters: they take memory that other clients need for requests.
     pub(crate) fn remove_idle(&self, now: Instant) {
         let idle = self.held().take_idle(now);
         drop(idle); // after the lock: the memory of many filters takes a while to give back
     }
 
+    fn held(&self) -> MutexGuard<'_, HeldFilters> {
         lock(&self.held)
     }
 }
@@ -181,20 +182,29 @@ impl FilterEntry {
 }
 
 impl OpenFilter {
-    /// Delivers the heights up to `head` that it has not delivered yet: all of them, or none if `take`
-    /// fails. Two callers at once get each height once. Returns the next height before and after.
-    pub(crate) fn take<E>(
+    /// Delivers heights that it has not delivered yet: `take` gets the first of them, and returns the height after
+    /// the last one that it delivered, or fails. Two callers at once get each height once. Returns the next
+    /// height before and after.
+    pub(crate) fn take<E: From<Cold>>(
         &self,
-        head: u64,
-        take: impl FnOnce(Option<u64>) -> Result<(), E>,
+        take: impl FnOnce(Option<u64>) -> Result<u64, E>,
     ) -> Result<(Option<u64>, Option<u64>), E> {
         // The lock is held while `take` works, so that a second caller waits for the outcome.
-        let mut next = self.next();
+        let mut next = self.unless_taken()?;
         let before = *next;
-        take(before)?;
+        let after = take(before)?;
         // Never back: the head is lower than before if heights were withdrawn.
-        *next = Some(before.unwrap_or(0).max(head + 1));
+        *next = Some(before.unwrap_or(0).max(after));
         Ok((before, *next))
+    }
+
+    /// Locks the cursor. A thread that serves others does not wait for another caller's search: [`Cold`].
+    fn unless_taken(&self) -> Result<MutexGuard<'_, Option<u64>>, Cold> {
+        if let Some(next) = try_lock(&self.next) {
+            return Ok(next);
+        }
+        residency::not_here()?;
+        Ok(self.next())
     }
 
     fn next(&self) -> MutexGuard<'_, Option<u64>> {

@@ -75,16 +75,19 @@ pub(crate) fn changes(
     fresh(context.serving)?;
     let filter = context.filters.poll(id, Instant::now());
     let filter = filter.ok_or_else(|| not_found(context, id))?;
-    let (before, after) = filter.take(head, |next| {
+    let (before, after) = filter.take(|next| {
         let next = next.unwrap_or(first);
         if next < first {
             // Heights that the client did not get yet were evicted, so it must start again.
             return Err(RpcError::FILTER_NOT_FOUND.into());
         }
         match &filter.topic {
-            FilterKind::Blocks => hashes(context, next..=head, out),
+            FilterKind::Blocks => hashes(context, next..=head, out).map(|()| head + 1),
             FilterKind::Logs(range, wanted) => {
-                logs::list(context, within(range, next, head), wanted.clone(), out)
+                let heights = within(range, next, head);
+                // What is too long for one response is left for the next poll.
+                let left = logs::list_whole_heights(context, heights, wanted.clone(), out)?;
+                Ok(left.unwrap_or(head + 1))
             }
         }
     })?;

@@ -4,13 +4,14 @@ use std::ops::RangeInclusive;
 
 use neve_jsonrpc::{LogFilter, LogHeads, LogRange, RpcError, Rules, log_heights};
 use neve_record::log_matcher::{FoundLogs, LogMatcher, logs as logs_of};
-use neve_store::{Hash, Wanted, residency};
+use neve_store::residency::{self, Cold};
+use neve_store::{Hash, Wanted};
 
 use super::lending::{LogsBeyond, Want};
 use super::miss::{Miss, QueryError};
 use super::query_context::QueryContext;
 use super::stored::{fresh, settled};
-use crate::body::BodyBuilder;
+use crate::body::{BodyBuilder, Mark};
 
 /// Logs between two looks at the memory that a list takes.
 const LOOK_EVERY: usize = 512;
@@ -121,19 +122,70 @@ const LONG_LOGS: usize = 2048;
 const LONG_SEARCH: u64 = 10_000;
 
 /// Appends the logs of heights that are all here, or nothing of them.
-pub(crate) fn list(
+fn list(
     context: &QueryContext<'_>,
     heights: RangeInclusive<u64>,
     wanted: LogMatcher,
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
+    append_or_nothing(context, heights, wanted, out, None).map(|_: Option<u64>| ())
+}
+
+/// Appends the logs of as many whole heights as the response may have, which are all here, or nothing. Returns the
+/// height at which the others begin; `None` if there are no others.
+pub(crate) fn list_whole_heights(
+    context: &QueryContext<'_>,
+    heights: RangeInclusive<u64>,
+    wanted: LogMatcher,
+    out: &mut BodyBuilder,
+) -> Result<Option<u64>, QueryError> {
+    let division = Division { first: *heights.start(), last_begin: None };
+    append_or_nothing(context, heights, wanted, out, Some(division))
+}
+
+/// Place at which a list can end before a height.
+struct Division {
+    /// First height of the search.
+    first: u64,
+    /// Height of the last log, and the end of the logs before that height.
+    last_begin: Option<(u64, Mark)>,
+}
+
+impl Division {
+    /// Notes that a log of `height` was appended at `before`.
+    fn note(&mut self, height: u64, before: Mark) {
+        // Slices of two heights are never joined, so the list can be cut between them.
+        if self.last_begin.as_ref().is_none_or(|(last, _)| *last != height) {
+            self.last_begin = Some((height, before));
+        }
+    }
+
+    /// Ends a list that is too long before the height of its last log. Returns that height.
+    fn cut(self, limit: usize, out: &mut BodyBuilder) -> Result<u64, RpcError> {
+        let (height, begin) = self.last_begin.ok_or_else(|| too_long(limit))?;
+        if height == self.first {
+            return Err(height_too_long(height, limit));
+        }
+        out.back_to(begin);
+        out.text().push(b']');
+        Ok(height)
+    }
+}
+
+fn append_or_nothing(
+    context: &QueryContext<'_>,
+    heights: RangeInclusive<u64>,
+    wanted: LogMatcher,
+    out: &mut BodyBuilder,
+    division: Option<Division>,
+) -> Result<Option<u64>, QueryError> {
     let count = heights.end().saturating_sub(*heights.start()) + 1;
     // Each height is probed for each term: beyond this, other connections would wait.
     if count.saturating_mul(wanted.terms()) > LONG_SEARCH {
         residency::not_here()?;
     }
     let before = out.mark();
-    let appended = append(context, heights, wanted, out);
+    let appended = append(context, heights, wanted, out, division);
     if appended.is_err() {
         // An error after the first logs must leave none of them in the response.
         out.back_to(before);
@@ -146,27 +198,27 @@ fn append(
     heights: RangeInclusive<u64>,
     wanted: LogMatcher,
     out: &mut BodyBuilder,
-) -> Result<(), QueryError> {
+    mut division: Option<Division>,
+) -> Result<Option<u64>, QueryError> {
     let limit = context.limits.logs_bytes_max;
     out.text().push(b'[');
     let begin = out.len();
-    let (mut logs, mut found, mut look_at) =
-        (logs_of(&context.serving.reader, wanted, heights), 0, LOOK_EVERY);
+    let mut logs = logs_of(&context.serving.reader, wanted, heights);
+    let (mut found, mut look_at) = (0, LOOK_EVERY);
     let examine = |bytes| context.work.examine(bytes);
-    while let Some(log) = logs.next_into(out.text(), found == 0, &examine) {
+    loop {
+        let before = division.is_some().then(|| out.mark());
+        let Some(log) = logs.next_into(out.text(), found == 0, &examine) else { break };
         if found >= LONG_LOGS {
             residency::not_here()?;
         }
-        found += match log? {
-            FoundLogs::Stored(log) => {
-                let appended = if found == 0 { out.stored(log) } else { out.next_stored(log) };
-                appended.map(|()| 1)?
-            }
-            FoundLogs::Appended(logs) => {
-                look_at = found; // their texts are in memory, and a few may be long
-                logs
-            }
-        };
+        if matches!(log, Ok(FoundLogs::Appended(_))) {
+            look_at = found; // their texts are in memory, and a few may be long
+        }
+        found += append_found(log?, found == 0, out)?;
+        if let Some((division, before)) = division.as_mut().zip(before) {
+            division.note(logs.height(), before);
+        }
         if found >= look_at {
             look_at = found + LOOK_EVERY;
             if !context.memory.covers(out.held()) {
@@ -174,14 +226,34 @@ fn append(
             }
         }
         if out.len() - begin >= limit {
-            return Err(too_long(limit).into());
+            let division = division.ok_or_else(|| too_long(limit))?;
+            return Ok(Some(division.cut(limit, out)?));
         }
     }
     if context.work.is_stopped() {
         return Err(context.work.error().into()); // the search ended early
     }
     out.text().push(b']');
-    Ok(())
+    Ok(None)
+}
+
+/// Appends what a step of a search found. Returns the number of logs.
+#[inline]
+fn append_found(found: FoundLogs, is_first: bool, out: &mut BodyBuilder) -> Result<usize, Cold> {
+    match found {
+        FoundLogs::Stored(log) if is_first => out.stored(log).map(|()| 1),
+        FoundLogs::Stored(log) => out.next_stored(log).map(|()| 1),
+        FoundLogs::Appended(logs) => Ok(logs),
+    }
+}
+
+/// Error for a filter that can deliver nothing before this height.
+fn height_too_long(height: u64, limit: usize) -> RpcError {
+    let what = format!(
+        "the logs of block {height:#x} are longer than {limit} bytes; \
+         open a filter of fewer addresses and topics"
+    );
+    RpcError { code: -32005, message: what.into() }
 }
 
 fn too_long(limit: usize) -> RpcError {

@@ -121,6 +121,55 @@ fn changes_come_once_and_in_order() {
     assert_eq!(Value::Array(all_logs), client.result("eth_getLogs", range));
 }
 
+/// An error for all of them would come again, with ever more logs.
+#[test]
+fn changes_that_are_too_long_come_in_several_responses() {
+    let (node, dir) = (Recorded::start_at(MAIN, 100, false), fresh_dir());
+    let bounds = ["--start", "90", "--logs-bytes-max", "200kB"];
+    let neve = Neve::start(dir.path(), &[&["--upstream", &node.url()], &bounds[..]].concat());
+    neve.wait_for_head(100);
+    let mut client = neve.client();
+    let filter = client.result("eth_newFilter", "[{}]").to_string();
+    node.grow(339);
+    neve.wait_for_head(339);
+    let mut found = Vec::new();
+    let mut responses = 0;
+    loop {
+        let changes = client.result("eth_getFilterChanges", &format!("[{filter}]"));
+        let changes = changes.as_array().expect("a list").clone();
+        if changes.is_empty() {
+            break;
+        }
+        let height = |log: &Value| log["blockNumber"].clone();
+        assert_ne!(found.last().map(height), changes.first().map(height), "whole heights");
+        found.extend(changes);
+        responses += 1;
+    }
+    assert!(responses > 5, "{responses}");
+    let logs = (101..=339).flat_map(|height: u64| {
+        let range = format!("[{{\"fromBlock\":\"{height:#x}\",\"toBlock\":\"{height:#x}\"}}]");
+        client.result("eth_getLogs", &range).as_array().expect("a list").clone()
+    });
+    assert_eq!(found, logs.collect::<Vec<_>>());
+}
+
+#[test]
+fn block_with_too_many_logs_for_a_response_is_named() {
+    let (node, dir) = (Recorded::start_at(MAIN, 100, false), fresh_dir());
+    let bounds = ["--start", "90", "--logs-bytes-max", "500B"];
+    let neve = Neve::start(dir.path(), &[&["--upstream", &node.url()], &bounds[..]].concat());
+    neve.wait_for_head(100);
+    let filter = neve.client().result("eth_newFilter", "[{}]").to_string();
+    node.grow(339);
+    neve.wait_for_head(339);
+    let poll = || neve.client().call("eth_getFilterChanges", &format!("[{filter}]")).text();
+    let error = std::iter::repeat_with(poll).take(240).find(|text| text.contains("-32005"));
+    let error = error.expect("a block has several logs");
+    let advice = "are longer than 500 bytes; open a filter of fewer addresses and topics";
+    assert!(error.contains("the logs of block 0x") && error.contains(advice), "{error}");
+    assert_eq!(poll(), error);
+}
+
 /// The node executes a notification and drops its answer.
 #[test]
 fn notifications_change_filters_as_calls_do() {

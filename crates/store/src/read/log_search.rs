@@ -63,6 +63,16 @@ pub enum Candidate {
     Packed(u64),
 }
 
+impl Candidate {
+    /// Height of the block.
+    #[inline]
+    pub fn height(self) -> u64 {
+        match self {
+            Self::Log(LogAt { height, .. }) | Self::Packed(height) => height,
+        }
+    }
+}
+
 impl LogAt {
     fn candidate(self) -> Candidate {
         if self.index == WHOLE { Candidate::Packed(self.height) } else { Candidate::Log(self) }

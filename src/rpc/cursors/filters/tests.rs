@@ -23,8 +23,8 @@ impl Filters {
 }
 
 fn next(filters: &Filters, id: &str, head: u64, now: Instant) -> Result<Option<u64>, &'static str> {
-    let told = filters.poll(id, now).ok_or("gone")?.take(head, |_| Ok::<(), &'static str>(()))?;
-    Ok(told.0)
+    let filter = filters.poll(id, now).ok_or("gone")?;
+    filter.take(|_| Ok(head + 1)).map(|told| told.0).map_err(|Cold| "cold")
 }
 
 #[test]
@@ -35,8 +35,9 @@ fn each_height_is_told_once() {
     assert_eq!(next(&filters, &id, 12, now), Ok(Some(10)));
     assert_eq!(next(&filters, &id, 12, now), Ok(Some(13)));
     let filter = filters.poll(&id, now).unwrap();
-    assert_eq!(filter.take(20, |_| Err("no")), Err("no"));
-    assert_eq!(next(&filters, &id, 20, now), Ok(Some(13)));
+    assert_eq!(filter.take(|_| Err(Cold)), Err(Cold));
+    assert_eq!(filter.take(|_| Ok::<_, Cold>(16)), Ok((Some(13), Some(16))), "three of eight");
+    assert_eq!(next(&filters, &id, 20, now), Ok(Some(16)));
     assert!(filters.close(&id, now).is_some() && filters.close(&id, now).is_none());
     assert_eq!(next(&filters, &id, 20, now), Err("gone"));
 }
@@ -47,9 +48,9 @@ fn filter_tells_again_after_a_refused_batch() {
     let [told, closed] =
         [(); 2].map(|()| filters.open_one(FilterKind::Blocks, Some(9), now).unwrap());
     let mut changes = UndoLog::default();
-    let mut tell = |head| {
+    let mut tell = |head: u64| {
         let filter = filters.poll(&told, now).unwrap();
-        let (before, after) = filter.take(head, |_| Ok::<_, ()>(())).unwrap();
+        let (before, after) = filter.take(|_| Ok::<_, Cold>(head + 1)).unwrap();
         let next = UndoLog::default();
         next.note(Change::Told { filter, before, after });
         changes.add(next);
@@ -66,7 +67,7 @@ fn filter_tells_again_after_a_refused_batch() {
     assert_eq!(next(&filters, &opened, 15, now), Err("gone"));
     // Deliveries to another caller since then stay delivered.
     let filter = filters.poll(&told, now).unwrap();
-    let (before, after) = filter.take(20, |_| Ok::<_, ()>(())).unwrap();
+    let (before, after) = filter.take(|_| Ok::<_, Cold>(21)).unwrap();
     changes.note(Change::Told { filter, before, after });
     assert_eq!(next(&filters, &told, 30, now), Ok(Some(21)));
     changes.undo(&filters);
@@ -87,6 +88,23 @@ fn filter_expires_after_five_idle_minutes() {
     assert!(filters.close(&left, at(300)).is_none());
     assert!(filters.get(&asked, at(599)).is_none());
     assert!(filters.held().entries.is_empty());
+}
+
+/// The search of another caller may take seconds, and other connections of the thread would wait for it.
+#[test]
+fn second_poll_of_a_filter_waits_on_a_thread_that_may_wait() {
+    let (filters, now) = filters(1);
+    let id = filters.open_one(FilterKind::Blocks, Some(9), now).unwrap();
+    let filter = filters.poll(&id, now).unwrap();
+    let searching = filter.next();
+    let poll = || filter.take(|_| Ok::<_, Cold>(13));
+    assert_eq!(residency::if_resident(poll), Err(Cold));
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| residency::loading(poll));
+        drop(searching);
+        assert_eq!(second.join().unwrap(), Ok((Some(10), Some(13))));
+    });
+    assert_eq!(residency::if_resident(poll), Ok((Some(13), Some(13))));
 }
 
 #[test]
