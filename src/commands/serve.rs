@@ -10,11 +10,12 @@ use futures_util::future::OptionFuture;
 use metrics_exporter_prometheus::PrometheusHandle;
 use neve_store::Opened;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, error, info, warn};
 
 use super::following::Following;
-use super::reload::{FLUSH_WITHIN, Reload};
+use super::reload::{FLUSH_WITHIN, ReadSettings, Reload};
 use super::start::{
     Inherited, Listeners, Parts, StartError, StoreDir, Upstreams, describe_store, finish, open,
     service_manager,
@@ -195,6 +196,10 @@ struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
+    /// Files that are being read again.
+    reading: Option<JoinHandle<ReadSettings>>,
+    /// True if they may have changed since.
+    is_again: bool,
 }
 
 impl Signals {
@@ -203,13 +208,14 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
+            reading: None,
+            is_again: false,
         })
     }
 
     /// Waits for SIGTERM or SIGINT, and reloads settings at SIGHUP. Returns another source of blocks that the
     /// settings name; `None` at the end.
     async fn next(&mut self, reload: &mut Reload) -> Option<UpstreamConfig> {
-        let (mut reading, mut is_again) = (None, false);
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => {
@@ -221,13 +227,12 @@ impl Signals {
                     return None;
                 }
                 // A terminal sends it too when it closes: that is no wish to stop.
-                _ = self.hangup.recv() => match reading {
-                    None => reading = Some(reload.read()),
-                    // The files may have changed since they were read.
-                    Some(_) => is_again = true,
+                _ = self.hangup.recv() => match self.reading {
+                    None => self.reading = Some(reload.read()),
+                    Some(_) => self.is_again = true,
                 },
-                Some(read) = OptionFuture::from(reading.as_mut()) => {
-                    reading = std::mem::take(&mut is_again).then(|| reload.read());
+                Some(read) = OptionFuture::from(self.reading.as_mut()) => {
+                    self.reading = std::mem::take(&mut self.is_again).then(|| reload.read());
                     let source = read.ok().and_then(|read| reload.take(read));
                     if source.is_some() {
                         return source;

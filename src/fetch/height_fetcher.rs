@@ -118,6 +118,11 @@ impl HeightFetcher {
             said: begun,
         };
         loop {
+            // Before a lease: one of an upstream that lacked the height a moment ago takes a minute.
+            if self.is_given_up(&need, &retry) {
+                debug!(height, "no upstream has height");
+                return None;
+            }
             let lease = self.pool.lease(need.clone()).await;
             match self.attempt(&lease, &need, checks).await {
                 Ok((assembled, texts)) => {
@@ -140,10 +145,6 @@ impl HeightFetcher {
                     self.after(&lease, failed, texts, &mut need, &mut retry);
                 }
             }
-            if self.is_given_up(&need, &retry) {
-                debug!(height, "no upstream has height");
-                return None;
-            }
             if retry.said.elapsed() > SAY_EVERY {
                 warn!(height, "height still not fetched");
                 retry.said = Instant::now();
@@ -153,9 +154,14 @@ impl HeightFetcher {
 
     /// True if a height of history is worth no further request. An upstream that is behind may get a newer one.
     fn is_given_up(&self, need: &FetchNeed, retry: &RetryState) -> bool {
-        let tries = if self.pool.upstreams.len() > 1 { 1 } else { ABSENT_MAX };
         let is_history = need.purpose == Priority::Backfill;
-        is_history && retry.absent >= tries && self.pool.is_lacked(need.height)
+        is_history && self.is_absent(need.height, retry.absent)
+    }
+
+    /// True if all upstreams lack a height, after so many responses without it.
+    pub(crate) fn is_absent(&self, height: u64, responses: u32) -> bool {
+        let least = if self.pool.upstreams.len() > 1 { 0 } else { ABSENT_MAX };
+        responses >= least && self.pool.is_lacked(height)
     }
 
     /// Decides after a failure whether the height goes to another upstream, or to the same one later.

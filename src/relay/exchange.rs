@@ -343,7 +343,9 @@ impl Relay {
         match self.ticker.until(until, exchange).await {
             None => {
                 // A late response opens no breaker: the call may just take long.
-                self.state.gate(place).timed_out(Instant::now());
+                if request.path.is_none() {
+                    self.state.gate(place).timed_out(Instant::now());
+                }
                 UpstreamOutcome::Failed(Failure::TimedOut, false)
             }
             Some(Err((failure, unsent))) => {
@@ -385,8 +387,8 @@ impl Relay {
         let body = BegunBody::read(body).await.map_err(sent)?;
         let content_type = head.headers.get(CONTENT_TYPE).cloned();
         self.check_begin(place, request, content_type.as_ref(), &body).map_err(sent)?;
-        // At another path an error of a server may be the node's answer, or that of one before it.
-        if !head.status.is_server_error() {
+        // A response at another path says nothing of JSON-RPC.
+        if request.path.is_none() && !head.status.is_server_error() {
             self.state.gate(place).answered(now - began, now);
         }
         let veil = Veil::of(self.state.keys(place), &body);

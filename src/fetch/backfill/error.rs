@@ -18,6 +18,10 @@ pub(crate) enum BackfillError {
     NoUpstream,
     #[error("no upstream gives height {0}")]
     NotGiven(u64),
+    #[error(
+        "the receipts up to height {0} are settled with those of heights that no upstream gives"
+    )]
+    Unproven(u64),
     #[error("the segment was changed meanwhile, or its records do not fit into one any more")]
     Changed,
     #[error("fetching ended: {0}")]

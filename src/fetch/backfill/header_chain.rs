@@ -61,7 +61,7 @@ async fn linked(
     last: Hash,
 ) -> Option<Vec<(Hash, Hash)>> {
     let mut need = FetchNeed::new(*heights.end(), Priority::Backfill);
-    let mut again = Backoff::new(AGAIN_FIRST, AGAIN_MAX);
+    let (mut again, mut absent) = (Backoff::new(AGAIN_FIRST, AGAIN_MAX), 0);
     loop {
         let lease = source.pool.lease(need.clone()).await;
         let upstream = &lease.upstream;
@@ -69,7 +69,8 @@ async fn linked(
             Ok(Ok(linked)) => return Some(linked),
             Ok(Err(Broken::Missing)) => {
                 upstream.mark_missing(*heights.start());
-                if source.pool.is_lacked(*heights.start()) {
+                absent += 1;
+                if source.is_absent(*heights.start(), absent) {
                     return None;
                 }
                 need.not(lease.place, again.wait());

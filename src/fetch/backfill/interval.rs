@@ -11,12 +11,12 @@ use std::time::Instant;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
-use neve_chain::{CheckedHeader, Checks, Disproof, Settlement};
+use neve_chain::{CheckedHeader, Checks, Disproof, Proof, Settlement};
 use neve_record::assemble::Assembled;
 use neve_store::Hash;
 use neve_store::residency::loaded;
 use tokio_util::task::AbortOnDropHandle;
-use tracing::info;
+use tracing::{debug, info};
 
 use super::error::BackfillError;
 use super::header_chain;
@@ -35,6 +35,8 @@ pub(crate) struct BackfillInterval<'f> {
     pub(crate) checks: Checks,
     /// Upstreams that gave the unsettled heights.
     givers: Vec<(u64, usize)>,
+    /// True if all heights below that the interval's headers settle are in the window.
+    is_settled_below: bool,
 }
 
 impl<'f> BackfillInterval<'f> {
@@ -46,11 +48,11 @@ impl<'f> BackfillInterval<'f> {
         let chain_id = follower.serving.identity().map_or(0, |identity| identity.chain_id);
         let senders = follower.config.recover_senders == Senders::Always;
         let checks = Checks { chain_id, senders, admitted: follower.config.admitted };
-        Self { follower, source, interval, checks, givers: Vec::new() }
+        Self { follower, source, interval, checks, givers: Vec::new(), is_settled_below: true }
     }
 
+    /// Publishes the interval, or the upper part of it that can be had and proven.
     pub(super) async fn run(mut self) -> Result<(), BackfillError> {
-        let begun = Instant::now();
         let reader = &self.follower.serving.reader;
         let last = *self.interval.end();
         let parent = loaded(|| reader.record(last + 1).map(|above| above.parent()));
@@ -59,18 +61,35 @@ impl<'f> BackfillInterval<'f> {
         let hashes = header_chain::hashes(self.source, self.interval.clone(), parent).await;
         // Of an interval that reaches further down than all upstreams the upper part is had.
         let count = u64::try_from(hashes.len()).unwrap_or(u64::MAX);
-        let first = (last + 1).saturating_sub(count);
-        if first > last {
-            return Err(BackfillError::NotGiven(last));
+        let lowest = (last + 1).saturating_sub(count);
+        let mut first = lowest;
+        while first <= last {
+            self.interval = first..=last;
+            let from = usize::try_from(first - lowest).unwrap_or(usize::MAX);
+            match self.publish(&hashes[from..]).await {
+                Err(BackfillError::NotGiven(height) | BackfillError::Unproven(height)) => {
+                    debug!(height, "history begins above");
+                    first = height + 1;
+                }
+                done => return done,
+            }
         }
-        self.interval = first..=last;
+        Err(BackfillError::NotGiven(last))
+    }
+
+    /// Fetches the blocks of these hashes, and publishes them.
+    async fn publish(&mut self, hashes: &[Hash]) -> Result<(), BackfillError> {
+        let begun = Instant::now();
+        let reader = &self.follower.serving.reader;
+        let (first, last) = (*self.interval.start(), *self.interval.end());
         let before = first.checked_sub(1);
         let rebuilt =
             unsettled::rebuild(reader, self.source, before, Priority::Backfill, self.checks).await;
-        let Rebuilt { mut window, givers, .. } = rebuilt;
+        let Rebuilt { mut window, givers, is_whole } = rebuilt;
         self.givers = givers.into_iter().filter_map(|(at, by)| Some((at, by?))).collect();
+        self.is_settled_below = is_whole;
         let history = self.follower.ingest.history().await??;
-        match self.fill(&hashes, &mut window, &history).await {
+        match self.fill(hashes, &mut window, &history).await {
             Ok(()) => {}
             Err(BackfillError::Ended) => {
                 // The thread that writes has ended: its own error says why.
@@ -163,7 +182,9 @@ impl<'f> BackfillInterval<'f> {
         if unsettled.is_some() {
             self.givers.push((height, fetched.from));
         }
-        note_proof(height, &window.settle(&CheckedHeader::of(&header))?);
+        let proof = window.settle(&CheckedHeader::of(&header))?;
+        note_proof(height, &proof);
+        self.has_proof(&proof)?;
         let settled = window.settled();
         // Settled receipts are proven: their givers have nothing more to answer for.
         self.givers.retain(|(height, _)| settled.is_none_or(|settled| *height > settled));
@@ -173,6 +194,18 @@ impl<'f> BackfillInterval<'f> {
         }
         self.follower.status.set_backfill_interval(*self.interval.start(), height + 1);
         Ok(())
+    }
+
+    /// Fails for receipts that nothing proves, as all upstreams lack those that are settled together with them.
+    fn has_proof(&self, proof: &Proof) -> Result<(), BackfillError> {
+        match proof {
+            Proof::Unprovable { through, .. }
+                if !self.is_settled_below && through >= self.interval.start() =>
+            {
+                Err(BackfillError::Unproven(*through))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Lets the stored headers above settle the last heights.
@@ -187,7 +220,9 @@ impl<'f> BackfillInterval<'f> {
             let stored = unsettled::stored(&self.follower.serving.reader, height, checks);
             let Assembled { header, unsettled, .. } = stored.ok_or(BackfillError::Unreadable)?;
             let settled = window.settle(&CheckedHeader::of(&header));
-            note_proof(height, &settled.inspect_err(|disproof| self.blame(disproof))?);
+            let proof = settled.inspect_err(|disproof| self.blame(disproof))?;
+            note_proof(height, &proof);
+            self.has_proof(&proof)?;
             unsettled.into_iter().for_each(|receipts| window.push(receipts));
         }
         Ok(())

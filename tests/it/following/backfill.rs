@@ -218,6 +218,19 @@ fn upstream_without_old_heights_gives_all_newer_ones() {
     }
 }
 
+/// Header 302 settles the receipts of heights 298 and 299 together, and the node lacks the first of them. So 299 is not
+/// served, though the node has it.
+#[test]
+fn heights_whose_receipts_nothing_proves_are_not_published() {
+    let config = Config { keep_heights: 102, older: Older::Absent, ..Config::test() };
+    let config = config.with_head(HEAD).with_helicon(Helicon::FromGenesis);
+    let devnet = DevnetThread::start(config).expect("loopback has free ports");
+    let dir = fresh_dir();
+    let neve = start(dir.path(), &devnet, &["--backfill-to", "0"]);
+    wait_for_first(&neve, 300);
+    serves(&neve, &devnet, 300..=HEAD);
+}
+
 /// Names under `evidence/`, oldest first.
 pub(crate) fn evidence(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir.join("store/evidence")).into_iter().flatten().flatten();
