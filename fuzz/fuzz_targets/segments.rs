@@ -10,7 +10,7 @@ use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
 use neve_store::verify::{self, Finding, Stored, Visitor};
-use neve_store::{Opened, Options, Reader, Record, Retention, open};
+use neve_store::{Criteria, Opened, Options, Reader, Record, Retention, open};
 use store::{Changed, FIRST, HEIGHTS, Input, LAST, block, options};
 
 fuzz_target!(|input: Input| {
@@ -64,7 +64,7 @@ fn read_all(reader: &Reader, truly: bool) {
         }
     }
     let Some(range) = reader.range() else { return };
-    let logs = |criteria| reader.logs(range.clone(), criteria).take(100).count();
+    let logs = |keys| reader.logs(range.clone(), &Criteria::new(keys)).take(100).count();
     logs(vec![vec![1, 2, 3]]);
     logs(vec![vec![5], vec![1, u64::MAX]]);
     logs(Vec::new());
