@@ -19,6 +19,8 @@ const HEADERS_A_BATCH: u64 = 100;
 /// Time for which an upstream is not asked after it failed: the first, and the longest.
 const AGAIN_FIRST: Duration = Duration::from_millis(50);
 const AGAIN_MAX: Duration = Duration::from_secs(10);
+/// Wait after a response without the headers: the next node of a balancer may have them.
+const AGAIN_ABSENT: Duration = Duration::from_millis(200);
 
 /// The hashes of `heights`, ascending, of which the last is `last`: of the upper part of them if all upstreams lack those
 /// below.
@@ -73,7 +75,7 @@ async fn linked(
                 if source.is_absent(*heights.start(), absent) {
                     return None;
                 }
-                need.not(lease.place, again.wait());
+                need.not(lease.place, AGAIN_ABSENT);
             }
             Ok(Err(Broken::False(why))) => {
                 refuse(*heights.end(), Some(&upstream.name), "backfill_link", &why);
