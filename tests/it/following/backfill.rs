@@ -227,7 +227,8 @@ fn heights_whose_receipts_nothing_proves_are_not_published() {
     let devnet = DevnetThread::start(config).expect("loopback has free ports");
     let dir = fresh_dir();
     let neve = start(dir.path(), &devnet, &["--backfill-to", "0"]);
-    wait_for_first(&neve, 300);
+    neve.wait_for_log("no upstream gives height 299");
+    assert_eq!(neve.health()["blocks"]["min_height"], 300);
     serves(&neve, &devnet, 300..=HEAD);
 }
 
