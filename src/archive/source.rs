@@ -58,43 +58,35 @@ impl ArchiveSource {
     /// Opens the archive of the settings. Nothing is connected yet.
     pub(crate) fn open(config: &ArchiveConfig, status: &Arc<Status>) -> Result<Self, Failed> {
         let ArchiveConfig { url, endpoint, anchor, .. } = config.clone();
-        let place = ArchiveAddress { url: url.clone(), endpoint };
+        let place = ArchiveAddress { url, endpoint };
         let store = ArchiveStore::open(&place)?;
-        status.change_archive(|archive| archive.url.clone_from(&url));
-        let (manifest, failed, refused) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let (reading, status) = (tokio::sync::Mutex::default(), Arc::clone(status));
-        let segment_error = Mutex::default();
-        Ok(Self {
-            store,
-            url,
-            anchor,
-            place,
-            manifest,
-            reading,
-            failed,
-            refused,
-            segment_error,
-            status,
-        })
+        status.change_archive(|archive| archive.url.clone_from(&place.url));
+        Ok(Self::new(store, place, anchor, Arc::clone(status)))
     }
 
     /// Makes the source of an archive that a test has.
     #[cfg(test)]
     pub(crate) fn over(store: ArchiveStore) -> Self {
         let place = ArchiveAddress { url: String::new(), endpoint: None };
-        let (manifest, failed, refused) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let (reading, status) = (tokio::sync::Mutex::default(), Arc::default());
-        let (url, anchor, segment_error) = (String::new(), None, Mutex::default());
+        Self::new(store, place, None, Arc::default())
+    }
+
+    fn new(
+        store: ArchiveStore,
+        place: ArchiveAddress,
+        anchor: Option<Anchor>,
+        status: Arc<Status>,
+    ) -> Self {
         Self {
             store,
-            url,
+            url: place.url.clone(),
             anchor,
             place,
-            manifest,
-            reading,
-            failed,
-            refused,
-            segment_error,
+            manifest: Mutex::default(),
+            reading: tokio::sync::Mutex::default(),
+            failed: Mutex::default(),
+            refused: Mutex::default(),
+            segment_error: Mutex::default(),
             status,
         }
     }
