@@ -14,7 +14,7 @@ use super::node::wait::{Miss, wait_until};
 
 /// Place of nginx if the search path of an ordinary user lacks it.
 const ELSEWHERE: &str = "/usr/sbin/nginx";
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_mins(2);
 
 /// A running nginx. Dropping it ends it.
 pub(crate) struct Nginx {

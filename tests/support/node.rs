@@ -27,9 +27,9 @@ use config::Ports;
 use wait::{Miss, wait_until};
 
 /// Ready takes 0.4 to 1.6 s on a quiet machine.
-const READY_LIMIT: Duration = Duration::from_mins(1);
+const READY_LIMIT: Duration = Duration::from_mins(3);
 /// A stop takes 0.1 to 2 s; one that takes longer is ended the hard way.
-const STOP_LIMIT: Duration = Duration::from_secs(20);
+const STOP_LIMIT: Duration = Duration::from_mins(1);
 /// Two processes may be handed the same free port; the later one tries again.
 const STARTS_MAX: usize = 3;
 /// Lines of the log that a failure shows.

@@ -15,7 +15,7 @@ use super::corpus::Set;
 use super::neve::Neve;
 
 /// Longest time of any act on a busy machine.
-const LIMIT: Duration = Duration::from_secs(40);
+const LIMIT: Duration = Duration::from_mins(3);
 
 /// An open WebSocket.
 pub(crate) struct Ws {

@@ -22,7 +22,7 @@ use crate::support::served::{devnet, follow};
 const BALANCE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBalance","params":["0x0000000000000000000000000000000000000001","latest"]}"#;
 const BLOCK: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x5",true]}"#;
-const LIMIT: Duration = Duration::from_mins(2);
+const LIMIT: Duration = Duration::from_mins(3);
 
 type Sender = SendRequest<Full<Bytes>>;
 

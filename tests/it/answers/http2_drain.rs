@@ -15,7 +15,7 @@ use crate::support::served::{devnet, follow};
 
 const BLOCK: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x5",true]}"#;
-const LIMIT: Duration = Duration::from_secs(40);
+const LIMIT: Duration = Duration::from_mins(3);
 /// Bytes that the kernel keeps for the client: few, so that those of the server are the rest.
 const UNREAD_MAX: usize = 4 << 10;
 

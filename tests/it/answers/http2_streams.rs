@@ -17,7 +17,7 @@ use crate::support::served::{devnet, follow};
 
 const BLOCK: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x5",true]}"#;
-const LIMIT: Duration = Duration::from_mins(2);
+const LIMIT: Duration = Duration::from_mins(3);
 /// Time-outs of these tests. Only what neve looks at more often than that can end in time.
 const WRITE: Duration = Duration::from_secs(1);
 const NEVER_IDLE: [&str; 4] = ["--idle-timeout", "1h", "--write-timeout", "1s"];

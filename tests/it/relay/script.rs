@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::protocol::WebSocket;
 use tokio_tungstenite::tungstenite::{Message, accept_hdr};
 
 /// Longest time of any act on a busy machine.
-const LIMIT: Duration = Duration::from_secs(40);
+const LIMIT: Duration = Duration::from_mins(3);
 
 pub(super) struct Script {
     address: SocketAddr,
