@@ -26,7 +26,7 @@ pub(crate) mod ws;
 pub(crate) use drain::draining;
 pub(crate) use gone::{Gone, while_here};
 pub(crate) use listening::Listener;
-pub(crate) use offload::{NotDone, Offload};
+pub(crate) use offload::{NotDone, Offload, Undone};
 pub(crate) use open_connection::{
     Answered, ConnectionGuard, HTTP2_PREFACE, Handoff, OffloadedRequest, OpenConnection,
     RequestCounts, ToFast, ToFull, UnsentResponse, Waited,

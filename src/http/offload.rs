@@ -37,6 +37,15 @@ pub(crate) enum NotDone {
     Failed,
 }
 
+/// Reason why work with an input has no result.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Undone<I> {
+    /// Too many jobs wait already; the input comes back.
+    Full(I),
+    /// The work panicked, or was dropped because no thread could be started.
+    Failed,
+}
+
 type Job = Box<dyn FnOnce() + Send>;
 
 /// Pools of threads that may wait or take long.
@@ -74,6 +83,31 @@ impl Offload {
         // The receiver may be dropped meanwhile: its client has gone.
         self.submit(class, address, move || drop(done.send(work())))?;
         waiting.await.map_err(|_| NotDone::Failed)
+    }
+
+    /// Does `work` with `input`: here if it is short, else on a thread that searches. If the queue is full,
+    /// `input` comes back.
+    pub(crate) async fn search_unless<I: Send + 'static, T: Send + 'static>(
+        &self,
+        is_short: bool,
+        address: ClientAddress,
+        input: I,
+        work: impl FnOnce(I) -> T + Send + 'static,
+    ) -> Result<T, Undone<I>> {
+        if is_short {
+            return Ok(work(input));
+        }
+        let kept = Arc::new(Mutex::new(Some(input)));
+        let taken = Arc::clone(&kept);
+        let work = move || {
+            let input = lock(&taken).take();
+            input.map(work)
+        };
+        match self.run(Class::Search, address, work).await {
+            Ok(done) => done.ok_or(Undone::Failed),
+            Err(NotDone::Full) => Err(lock(&kept).take().map_or(Undone::Failed, Undone::Full)),
+            Err(NotDone::Failed) => Err(Undone::Failed),
+        }
     }
 
     /// Queues `work` for a thread of a pool. If the queue is full, `work` is dropped.

@@ -11,6 +11,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use super::request_body::{Unread, read};
 use super::service::{Client, Service, closing_unless};
 use crate::body::ResponseBody;
+use crate::http::NotDone;
 use crate::http::admit::ErrorResponse;
 use crate::http::keys::{ClientKey, KeyRefusal};
 use crate::http::relay::{CallOrigin, NotFilled, NotRelayed, Relayed, rpc_request};
@@ -215,7 +216,7 @@ impl Service {
         match filled {
             Some(Ok(mixed)) => self.responder.mixed(mixed),
             Some(Err(NotFilled::NoRoom)) => self.responder.response(RpcResponse::NoRoom),
-            Some(Err(NotFilled::NotDone(why))) => self.responder.not_done(why),
+            Some(Err(NotFilled::NotDone)) => self.responder.not_done(NotDone::Failed),
             None => ErrorResponse::GONE.response(),
         }
     }

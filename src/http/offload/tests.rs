@@ -145,3 +145,26 @@ async fn work_without_a_result_is_told_apart() {
     let run = offload.run(Class::ColdRead, address(1), fails);
     assert_eq!(run.await, Err(NotDone::Failed));
 }
+
+#[tokio::test]
+async fn input_of_work_comes_back_if_too_many_jobs_wait() {
+    let offload = Offload::new(1, QueueLimits { address_max: 1, total_max: 1 });
+    let twice = |is_short, input| {
+        offload.search_unless(is_short, address(1), input, |number: u8| {
+            assert_ne!(number, 9, "on purpose");
+            2 * number
+        })
+    };
+    assert_eq!(twice(false, 1).await, Ok(2));
+    assert_eq!(twice(false, 9).await, Err(Undone::Failed));
+    let (held, mut ends) = (Held::new(), Vec::new());
+    loop {
+        let (job, end) = held.job("search");
+        if offload.submit(Class::Search, address(1), job).is_err() {
+            break;
+        }
+        ends.push(end);
+    }
+    assert_eq!(twice(false, 3).await, Err(Undone::Full(3)));
+    assert_eq!(twice(true, 4).await, Ok(8), "short work needs no thread");
+}

@@ -21,11 +21,11 @@ use crate::config::settings::RelayConfig;
 use crate::http::clients::Seats;
 use crate::http::response::{HttpBody, Streamed};
 use crate::http::socket::IdleState;
-use crate::http::{NotDone, Offload};
+use crate::http::{Offload, Undone};
 use crate::relay::sockets::Opening;
 use crate::relay::{Failure, Hops, Kept, Relay, RelayRequest, RelayState, Shared};
 use crate::rpc::{Filling, LONG_BODY, Mixed, Outbound, Part, Split, say_behind};
-use crate::shared::{Account, Class, ClientAddress, Holder, Reservation};
+use crate::shared::{Account, ClientAddress, Holder, Reservation};
 
 /// Memory of a relayed request besides its own bytes: one read from the upstream, and as much in flight to
 /// the client.
@@ -101,7 +101,8 @@ impl From<Failure> for NotRelayed {
 pub(crate) enum NotFilled {
     /// Clients use too much memory.
     NoRoom,
-    NotDone(NotDone),
+    /// The work to put it together failed.
+    NotDone,
 }
 
 /// Client of a relayed request, and the way that the request came.
@@ -211,12 +212,15 @@ impl Relayer {
         let answers = fillings.iter().filter_map(|filling| filling.response.as_ref().ok());
         let is_short = answers.map(Bytes::len).sum::<usize>() <= LONG_BODY;
         // The work has the memory as well: without a client it is done all the same.
-        let fill = move || (split.fill(&fillings), held);
-        let (mixed, _held) = if is_short {
-            fill()
-        } else {
-            let filling = offload.run(Class::Search, origin.address, fill);
-            filling.await.map_err(NotFilled::NotDone)?
+        let work = (split, fillings, held);
+        let (mixed, _held) = match offload.search_unless(is_short, origin.address, work, fill).await
+        {
+            Ok(filled) => filled,
+            // The other calls have answers, and a WebSocket has subscriptions that should stay.
+            Err(Undone::Full((split, _, held))) => {
+                fill((split, vec![Filling::failed(Failure::Limited.error())], held))
+            }
+            Err(Undone::Failed) => return Err(NotFilled::NotDone),
         };
         mixed.and_then(|mixed| mixed.reserved(origin.account)).ok_or(NotFilled::NoRoom)
     }
@@ -301,18 +305,15 @@ impl Relayer {
             Ok(fetched) => {
                 let is_short = fetched.bytes.len() <= LONG_BODY;
                 // The work has the memory as well: without a client it is done all the same.
-                let check = move || message_of(&call, fetched);
-                let (bytes, _memory) = if is_short {
-                    check()
-                } else {
-                    let checking = offload.run(Class::Search, origin.address, check);
-                    checking.await.map_err(NotFilled::NotDone)?
-                };
-                bytes
+                let work = (call, fetched);
+                match offload.search_unless(is_short, origin.address, work, message_of).await {
+                    Ok((bytes, _memory)) => bytes,
+                    // A closed WebSocket would lose its subscriptions, and its other calls.
+                    Err(Undone::Full((call, _))) => error_of(&call, Failure::Limited),
+                    Err(Undone::Failed) => return Err(NotFilled::NotDone),
+                }
             }
-            // A notification gets no response, not even an error (JSON-RPC 2.0, 4.1).
-            Err(NotRelayed::Failure(_)) if call.is_silent() => Vec::new(),
-            Err(NotRelayed::Failure(failure)) => call.error(&failure.error()),
+            Err(NotRelayed::Failure(failure)) => error_of(&call, failure),
             Err(NotRelayed::NoRoom) => return Err(NotFilled::NoRoom),
         };
         let mut body = ResponseBody::from(bytes);
@@ -396,9 +397,19 @@ impl Relayer {
     }
 }
 
+/// Batch that is put together, and the memory of its fillings. That takes long for long ones.
+fn fill<M>((split, fillings, held): (Box<Split>, Vec<Filling>, M)) -> (Option<Mixed>, M) {
+    (split.fill(&fillings), held)
+}
+
+/// Error of calls. A notification gets no response, not even an error (JSON-RPC 2.0, 4.1).
+fn error_of(call: &Outbound, failure: Failure) -> Vec<u8> {
+    if call.is_silent() { Vec::new() } else { call.error(&failure.error()) }
+}
+
 /// Message with the response to calls, or with an error if the response answers others, and its memory. That takes
 /// long for a long response.
-fn message_of(call: &Outbound, fetched: Fetched) -> (Vec<u8>, Reservation) {
+fn message_of((call, fetched): (Outbound, Fetched)) -> (Vec<u8>, Reservation) {
     let Fetched { mut bytes, behind, memory } = fetched;
     let message = match (call.is_silent(), call.is_answered_by(&bytes)) {
         (true, _) => Vec::new(),

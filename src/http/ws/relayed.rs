@@ -281,7 +281,7 @@ fn closed_by(failure: Failure) -> CloseReason {
 fn unfilled(why: &NotFilled) -> CloseReason {
     match why {
         NotFilled::NoRoom => CloseReason::no_room(),
-        NotFilled::NotDone(_) => busy(),
+        NotFilled::NotDone => busy(),
     }
 }
 

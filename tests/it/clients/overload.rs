@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use neve_devnet::{ChainConfig, Config, DevnetThread, Profile};
+use neve_devnet::{ChainConfig, Config, DevnetThread, Fault, Profile};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::client::{Response, read};
 use crate::support::neve::{LIMIT, Neve, fresh_dir};
@@ -193,6 +193,39 @@ fn requests_beyond_the_queue_are_refused() {
     assert_eq!(neve.count("neve_offload_refused_requests_total{pool=\"search\"}"), 3);
     drop(streams);
     wait_for_rest(&neve);
+}
+
+/// A closed connection would lose its subscriptions, and the calls of others on it.
+#[test]
+fn long_relayed_response_beyond_the_queue_is_an_error_of_its_call_alone() {
+    let limits = ["--queued-requests-address-max", "1", "--on-miss", "relay"];
+    let (devnet, _dir, neve) = start(&[&UNBOUNDED[..], &limits].concat());
+    let long = format!("\"{}\"", "x".repeat(100_000));
+    let _fault = devnet.faults().inject(Fault::Result(long).on("eth_getBalance"));
+    let number = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}"#;
+    let params = r#"["0x0000000000000000000000000000000000000001","latest"]"#;
+    let balance =
+        format!(r#"{{"jsonrpc":"2.0","id":2,"method":"eth_getBalance","params":{params}}}"#);
+    let mut socket = Ws::open(&neve);
+    let heads = socket.subscribe(r#"["newHeads"]"#);
+    let threads = thread::available_parallelism().unwrap().get();
+    let streams: Vec<_> = (0..=threads).map(|_| connect_from(1, &neve)).collect();
+    streams.iter().for_each(|stream| send(stream, &batch(LONGEST), false));
+    wait_for_queue(&neve, 1.0);
+    socket.send(&balance);
+    let alone: Value = serde_json::from_str(&socket.text()).unwrap();
+    assert_eq!((&alone["id"], code(&alone)), (&json!(2), -32005), "{alone}");
+    let both = format!("[{number},{balance}]");
+    socket.send(&both);
+    let over_http = neve.client().post(&both);
+    assert_eq!((over_http.status, over_http.header("x-neve")), (200, Some("mixed")));
+    for texts in [socket.text(), over_http.text()] {
+        let both: Value = serde_json::from_str(&texts).unwrap();
+        assert!(both[0]["result"].is_string(), "{both}");
+        assert_eq!(code(&both[1]), -32005, "{both}");
+    }
+    devnet.advance(1);
+    assert_eq!(socket.heads(&heads, 1), [HEAD + 1]);
 }
 
 /// Answers a call that takes too long as the node does, in less time.
