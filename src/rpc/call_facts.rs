@@ -4,8 +4,6 @@ use std::ops::Range;
 
 use neve_jsonrpc::{elements, is_key, members};
 
-/// Methods of a batch that are noted; one with more of them is for any upstream.
-const METHODS_MAX: usize = 16;
 /// Filters of one batch that are remembered.
 const OPENING_MAX: usize = 64;
 /// Bytes of the id of a call that opens one.
@@ -31,7 +29,7 @@ pub(crate) struct NamedFilter {
 pub(crate) struct CallFacts {
     /// True for a batch, however few calls it has.
     pub(crate) in_batch: bool,
-    /// Methods, each once.
+    /// Methods, each once and in the order of their names.
     pub(crate) methods: Vec<Box<str>>,
     /// Lowest block that is named by its number; `earliest` is 0.
     pub(crate) height: Option<u64>,
@@ -48,7 +46,7 @@ pub(crate) struct CallFacts {
 }
 
 impl CallFacts {
-    /// True if one of the methods that are noted sends a transaction.
+    /// True if one of the methods sends a transaction.
     pub(crate) fn sends(&self) -> bool {
         self.methods.iter().any(|method| **method == *SEND)
     }
@@ -82,8 +80,9 @@ impl CallFacts {
             let id = id.filter(|id| id.len() <= ID_LEN_MAX);
             self.opening.extend(id.map(Box::from));
         }
-        if self.methods.len() < METHODS_MAX && !self.methods.iter().any(|one| **one == *method) {
-            self.methods.push(method.into());
+        // All of them: the rule of one that is left out would not hold for a transaction of the batch.
+        if let Err(place) = self.methods.binary_search_by(|one| (**one).cmp(method)) {
+            self.methods.insert(place, method.into());
         }
         named
     }
@@ -302,9 +301,11 @@ mod tests {
         let found = facts(&batch);
         assert_eq!(found.methods, ["eth_getBalance", "eth_getFilterChanges"].map(Box::from));
         assert_eq!((found.height, found.filter.as_deref()), (Some(16), Some("0xab")));
-        let many: Vec<_> = (0..40).map(|n| format!("x_{n}")).collect();
-        let many: Vec<_> = many.iter().map(|method| (method.as_str(), "[]")).collect();
-        assert_eq!(facts(&many).methods.len(), METHODS_MAX);
+        let names: Vec<_> = (0..40).rev().map(|n| format!("x_{n}")).collect();
+        let calls = |name| (name, "[]");
+        let many: Vec<_> = names.iter().chain(&names).map(|name| calls(name.as_str())).collect();
+        let many = facts(&[&many[..], &[calls(SEND)]].concat());
+        assert_eq!((many.methods.len(), many.sends()), (41, true));
         let long = format!(r#"["0x{}"]"#, "1".repeat(FILTER_LEN_MAX));
         assert_eq!(facts(&[("eth_getFilterLogs", &long)]).filter, None);
         let opening =

@@ -187,7 +187,8 @@ impl Outbound {
     pub(crate) fn held(&self) -> usize {
         let ids = self.ids.iter().map(|id| id.len() + size_of::<Box<[u8]>>());
         let transactions = self.transactions.as_ref().map_or(0, |part| part.held());
-        self.body.capacity() + ids.sum::<usize>() + transactions
+        let methods = self.facts.methods.iter().map(|name| name.len() + size_of::<Box<str>>());
+        self.body.capacity() + ids.sum::<usize>() + methods.sum::<usize>() + transactions
     }
 
     /// Keeps a reservation until the upstream has answered.

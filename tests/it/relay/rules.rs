@@ -123,6 +123,45 @@ fn call_that_its_upstream_refuses_sends_no_other_one_elsewhere() {
     assert_eq!(node.counters().calls(SEND), 1);
 }
 
+/// Else a client could bring the transactions of a batch past the upstream that is meant for them.
+#[test]
+fn rule_matches_a_batch_by_any_of_many_methods() {
+    let node = devnet(9);
+    let (private, raw, rule) = private_upstream(&node);
+    // Methods that a node may have: of others neve itself says that they are not there.
+    let names = [
+        "blockProfile",
+        "cpuProfile",
+        "freeOSMemory",
+        "gcStats",
+        "goTrace",
+        "memStats",
+        "mutexProfile",
+        "setBlockProfileRate",
+        "setGCPercent",
+        "setMutexProfileFraction",
+        "stacks",
+        "startCPUProfile",
+        "startGoTrace",
+        "stopCPUProfile",
+        "stopGoTrace",
+        "verbosity",
+        "vmodule",
+    ];
+    let names = names.map(|name| format!("debug_{name}"));
+    let methods = format!("default,{}", names.join(","));
+    let arguments = ["--on-miss", "relay", "--relay-methods", &methods, "--relay-to", &rule];
+    let (_dir, neve) = follow(&node, &arguments);
+    private.answer_with(SEND, "[]");
+    let others = names.iter().map(|name| (name.as_str(), "[]"));
+    let calls = others.chain([(SEND, raw.as_str())]).map(|(method, params)| {
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#)
+    });
+    let batch = format!("[{}]", calls.collect::<Vec<_>>().join(","));
+    assert_eq!(neve.client().post(&batch).status, 200);
+    assert_eq!((private.asked(SEND), node.counters().calls(SEND)), (1, 0));
+}
+
 /// Else an upstream that uses such words for its own reasons would have its transactions made public.
 #[test]
 fn words_of_a_lack_send_no_transaction_elsewhere() {
