@@ -201,11 +201,10 @@ impl Relay {
         let (body, more) = (request.body.clone(), request.headers(state.number));
         async move {
             let asking = ask(&state, place, sent, client.send(None, body, more));
-            let outcome = timeout_at(deadline, asking).await.unwrap_or_else(|_| {
+            timeout_at(deadline, asking).await.unwrap_or_else(|_| {
                 state.gate(place).timed_out(Instant::now());
                 Err(Failure::TimedOut)
-            });
-            outcome.and_then(|bytes| responses(sent, bytes))
+            })
         }
     }
 
@@ -216,13 +215,13 @@ impl Relay {
     }
 }
 
-/// Awaits a response, and reads it whole.
+/// Awaits a response, and reads the responses to the transactions in it.
 async fn ask<E>(
     state: &RelayState,
     place: usize,
     sent: Transactions,
     sending: impl Future<Output = Result<Response<Incoming>, E>>,
-) -> Result<Bytes, Failure> {
+) -> Result<Responses, Failure> {
     let began = Instant::now();
     let answered = async {
         let response = sending.await.map_err(|_| Failure::Unreachable)?;
@@ -237,14 +236,14 @@ async fn ask<E>(
         if sent.count > 0 && !begun.may_be_response() {
             return Err(Failure::NotJson);
         }
-        Ok((whole.clone(), took))
+        Ok((responses(sent, whole.clone())?, took))
     };
     let answered = answered.await;
     match &answered {
         Ok((_, took)) => state.gate(place).answered(*took, Instant::now()),
         Err(failure) => state.gate(place).misanswered(*failure, Instant::now()),
     }
-    answered.map(|(whole, _)| whole)
+    answered.map(|(responses, _)| responses)
 }
 
 /// The responses in that of one upstream. A text that is none, such as the page of a balancer, counts for
@@ -260,10 +259,12 @@ fn responses(sent: Transactions, bytes: Bytes) -> Result<Responses, Failure> {
     let texts = answers_of(&bytes, sent.count).into_iter();
     let response = |text: Bytes| {
         let result = text.strip_prefix(b",\"result\":");
-        let is_result = result.is_some_and(|result| !result.starts_with(b"null"));
-        Verdict { text, is_result }
+        // No node answers a transaction with `null`, which also stands for an item without a result.
+        let is_none = result.is_some_and(|result| result.starts_with(b"null"));
+        let is_result = result.is_some();
+        (!is_none).then_some(Verdict { text, is_result })
     };
-    Ok(texts.map(|text| text.map(response)).collect())
+    Ok(texts.map(|text| text.and_then(response)).collect())
 }
 
 /// Counts the outcome of one upstream for each transaction. A notification has none.

@@ -160,6 +160,43 @@ fn response_that_is_none_is_worse_than_the_error_of_a_node() {
 }
 
 #[test]
+fn item_without_a_result_is_worse_than_the_error_of_a_node() {
+    let nodes = [devnet(5), devnet(5)];
+    let odd = nodes.each_ref().map(|node| Odd::start(node.address()));
+    let arguments = ["--relay-broadcast", "--relay-timeout", "10s"];
+    let (_dir, neve) = start(&odd.each_ref().map(Odd::url), &arguments);
+    let error = r#"[{"jsonrpc":"2.0","id":0,"error":{"code":-32000,"message":"nonce too low"}}]"#;
+    for item in [r#"{"id":0}"#, r#"{"id":0,"result":null}"#] {
+        odd[0].answer_with(SEND, &format!("[{item}]"));
+        // Later than the other one.
+        odd[1].answer_with(SEND, error);
+        odd[1].delay(SEND, Duration::from_millis(100));
+        let refused = neve.client().post(&transactions(7..8)).json();
+        assert_eq!(refused[0]["error"]["message"], "nonce too low", "{item}: {refused}");
+    }
+}
+
+#[test]
+fn upstream_that_answers_a_transaction_with_nothing_is_asked_last() {
+    const BALANCE: &str = "eth_getBalance";
+    let nodes = [devnet(5), devnet(5)];
+    let odd = nodes.each_ref().map(|node| Odd::start(node.address()));
+    let arguments = ["--relay-broadcast", "--relay-hedge-percent", "0"];
+    let (_dir, neve) = start(&odd.each_ref().map(Odd::url), &arguments);
+    let result = r#"{"jsonrpc":"2.0","id":1,"result":"0x1"}"#;
+    odd.iter().for_each(|odd| odd.answer_with(BALANCE, result));
+    odd[0].answer_with(SEND, "{}");
+    // Later than the other one, which would be asked first by its time.
+    odd[1].answer_with(SEND, result);
+    odd[1].delay(SEND, Duration::from_millis(200));
+    let sent = neve.client().call(SEND, &format!("[\"0x02{:062x}\"]", 1));
+    assert_eq!((sent.status, sent.text().as_str()), (200, result));
+    let balance = r#"["0x0000000000000000000000000000000000000001","latest"]"#;
+    (0..5).for_each(|_| assert_eq!(neve.client().call(BALANCE, balance).status, 200));
+    assert_eq!(odd.each_ref().map(|odd| odd.asked(BALANCE)), [0, 5]);
+}
+
+#[test]
 fn notification_of_a_transaction_goes_to_all_upstreams_too() {
     let nodes = [devnet(5), devnet(5)];
     let urls = nodes.each_ref().map(|node| node.base_url());
