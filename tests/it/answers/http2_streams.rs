@@ -9,7 +9,8 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use crate::support::http2::{
-    DATA, GOAWAY, PING, PREFACE, RST_STREAM, SETTINGS, WINDOW_UPDATE, first, frame, head, header,
+    DATA, GOAWAY, HEADERS, PING, PREFACE, RST_STREAM, SETTINGS, WINDOW_UPDATE, first, frame, head,
+    header,
 };
 use crate::support::neve::{Neve, fresh_dir};
 use crate::support::node::wait::at_some_pace;
@@ -347,4 +348,32 @@ fn refusal_of_a_head_is_logged_and_counted() {
         neve.wait("a line", |_| line().contains(status).then_some(()));
         assert_eq!(line().lines().count(), 1, "{}", line());
     }
+}
+
+/// The head of a CONNECT, whose body is a tunnel (RFC 9113, 8.5).
+fn connect(stream: u32, more: &[u8]) -> Vec<u8> {
+    let block = [&[2, 7][..], b"CONNECT", &[0x41, 1, b'x'], more].concat();
+    frame(HEADERS, 4, stream, &block)
+}
+
+#[test]
+fn tunnel_is_refused_and_holds_no_stream() {
+    let node = devnet(5);
+    let (_dir, neve) = follow(&node, &NEVER_IDLE);
+    let frames = [connect(1, &[]), frame(DATA, 0, 1, b"hello"), ask(3)].concat();
+    let talk_to = |frames: &[u8]| {
+        talk(&neve, &begin(1 << 20, frames), |turn, came| {
+            // NO_ERROR: the response is whole, and the rest of the request is not wanted.
+            let is_reset = came.iter().any(|came| came.reset_of(1) == Some(0));
+            let is_over = is_reset && came.iter().any(|came| came.ends(3));
+            if is_over { ControlFlow::Break(()) } else { until_closed(turn, came) }
+        })
+    };
+    let refused = talk_to(&frames);
+    assert!(refused.has_ended(1) && !refused.is_closed, "{:?}", refused.came);
+    // hyper drops the connection of a tunnel with a length.
+    let length = header("content-length", "5");
+    let dropped = talk_to(&[connect(1, &length), frame(DATA, 1, 1, b"hello")].concat());
+    assert!(dropped.is_closed && !dropped.has_ended(1), "{:?}", dropped.came);
+    assert_eq!(neve.client().post(BLOCK).status, 200);
 }
