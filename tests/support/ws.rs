@@ -86,6 +86,15 @@ impl Ws {
         self.socket.send(message).expect("it can be sent");
     }
 
+    /// Pings; the answer comes before anything else.
+    pub(crate) fn ping(&mut self) {
+        self.send_message(Message::Ping("x".into()));
+        match self.next(LIMIT) {
+            Some(Ok(Message::Pong(text))) => assert_eq!(&text[..], b"x"),
+            other => panic!("no pong but {other:?}"),
+        }
+    }
+
     /// The next text; pings are answered meanwhile.
     pub(crate) fn text(&mut self) -> String {
         match self.next(LIMIT) {

@@ -43,6 +43,7 @@ fn calls_and_heads_go_on_while_an_upstream_is_waited_for() {
     ws.send(BALANCE);
     ws.send(NUMBER);
     assert!(ws.text().contains("\"id\":8"), "the second message is answered first");
+    ws.ping();
     node.advance(1);
     assert_eq!(ws.heads(&heads, 1), [6]);
     stall.clear();
