@@ -10,7 +10,7 @@ use tracing::{info, warn};
 
 use super::reload::Reload;
 use super::start::{Parts, Upstreams};
-use crate::config::settings::{Config, UpstreamConfig};
+use crate::config::settings::Config;
 use crate::fetch::Follower;
 use crate::http::listener::Reloaded;
 use crate::http::relay::RelayShared;
@@ -46,17 +46,9 @@ impl Following {
         self,
         parts: &mut Parts,
         config: &Config,
-        source: &UpstreamConfig,
+        chain: Upstreams,
         (ingest, reload): (&Ingest, &mut Reload),
     ) -> Self {
-        let rules = config.misses.relay.as_ref().map_or(&[][..], |relay| &relay.rules[..]);
-        let chain = match Upstreams::of(source, rules).await {
-            Ok(chain) => chain,
-            Err(error) => {
-                warn!(%error, "upstreams not replaced");
-                return self;
-            }
-        };
         if chain.endpoints.is_empty() != parts.chain.endpoints.is_empty() {
             warn!("upstreams not replaced: without any neve is another program; restart it");
             return self;

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tracing::{info, warn};
 
-use super::start::{StartError, connections_limits};
+use super::start::{StartError, Upstreams, connections_limits};
 use crate::client::remember;
 use crate::config::settings::{ClientLimits, Config, LiveRates, LiveReady, Rates, UpstreamConfig};
 use crate::config::{Changes, ConfigError, Endpoint, SettingsSource, UpstreamHeaders, Values};
@@ -28,8 +28,16 @@ pub(super) const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 const SOURCE: [&str; 5] =
     ["upstream", "upstream-ws", "upstream-header-file", "upstream-ca", "mirror-from"];
 
-/// Settings that were read again, if they have a file.
-pub(crate) type ReadSettings = Option<Result<Config, ConfigError>>;
+/// Headers that were read again, for the requests to an upstream.
+type ReadHeaders = (PathBuf, Endpoint, Result<UpstreamHeaders, String>);
+
+/// Files that were read again.
+pub(crate) enum ReadFiles {
+    /// The settings, if they have a file, and the headers of the upstreams in force.
+    Settings(Option<Result<Config, ConfigError>>, Vec<ReadHeaders>),
+    /// The files of other upstreams, which the settings name.
+    Upstreams(Result<Upstreams, StartError>),
+}
 
 /// The settings in force, and those that change with the file.
 pub(crate) struct Reload {
@@ -114,16 +122,15 @@ impl Reload {
         }
     }
 
-    /// Reads the files of HTTP headers again. A wrong file changes nothing.
-    fn reload_headers(&self) {
-        for (file, endpoint) in &self.header_files {
-            let (read, upstream) = (UpstreamHeaders::read(file), &*endpoint.name);
-            let file = file.display();
+    /// Takes the HTTP headers that were read again. A wrong file changes nothing.
+    fn reload_headers(read: Vec<ReadHeaders>) {
+        for (file, endpoint, read) in read {
+            let (file, upstream) = (file.display(), &*endpoint.name);
             match read {
                 Ok(newer) => {
                     endpoint.headers.replace(&newer);
                     // Logs and pages must hide the new keys, too.
-                    remember(endpoint);
+                    remember(&endpoint);
                     info!(%file, upstream, "upstream headers read");
                 }
                 Err(error) => warn!(%file, upstream, error, "upstream headers not reloaded"),
@@ -131,10 +138,10 @@ impl Reload {
         }
     }
 
-    /// Reads the files again on a thread that may wait for them, as serving must not. Returns the settings, if they have a
-    /// file.
-    pub(crate) fn read(&self) -> JoinHandle<ReadSettings> {
+    /// Reads the files again on a thread that may wait for them, as serving must not.
+    pub(crate) fn read(&self) -> JoinHandle<ReadFiles> {
         let (source, keys, log) = (self.source.clone(), self.keys.clone(), self.access_log.clone());
+        let header_files = self.header_files.clone();
         spawn_blocking(move || {
             // Before the settings: a mistake in their file must not keep a revoked key alive.
             if let Some((file, keys)) = keys {
@@ -144,15 +151,24 @@ impl Reload {
                 // A rotation moves the file and then sends SIGHUP.
                 sink.log().reopen();
             }
-            source.file().is_some().then(|| source.read().and_then(Config::of))
+            let settings = source.file().is_some().then(|| source.read().and_then(Config::of));
+            let with_headers = |(file, endpoint): (PathBuf, Endpoint)| {
+                let read = UpstreamHeaders::read(&file);
+                (file, endpoint, read)
+            };
+            ReadFiles::Settings(settings, header_files.into_iter().map(with_headers).collect())
         })
     }
 
-    /// Takes the settings that were read, and says in the log what changed. A wrong file changes nothing. Returns the
+    /// Takes the files that were read, and says in the log what changed. A wrong file changes nothing. Returns the
     /// source of blocks if another one is wanted.
-    pub(crate) fn take(&mut self, read: ReadSettings) -> Option<UpstreamConfig> {
+    pub(crate) fn take(
+        &mut self,
+        settings: Option<Result<Config, ConfigError>>,
+        headers: Vec<ReadHeaders>,
+    ) -> Option<UpstreamConfig> {
         let Some(file) = self.source.file().map(|file| file.display().to_string()) else {
-            self.reload_headers();
+            Self::reload_headers(headers);
             let has_files = self.keys.is_some() || !self.header_files.is_empty();
             // With one of them SIGHUP had an effect: no warning then.
             if !has_files && self.access_log.is_none() {
@@ -160,8 +176,8 @@ impl Reload {
             }
             return None;
         };
-        match read? {
-            Ok(newer) => self.replace(newer, &file),
+        match settings? {
+            Ok(newer) => self.replace(newer, &file, headers),
             Err(error) => {
                 warn!(%error, "settings not reloaded");
                 None
@@ -169,7 +185,12 @@ impl Reload {
         }
     }
 
-    fn replace(&mut self, newer: Config, file: &str) -> Option<UpstreamConfig> {
+    fn replace(
+        &mut self,
+        newer: Config,
+        file: &str,
+        headers: Vec<ReadHeaders>,
+    ) -> Option<UpstreamConfig> {
         let changes = Changes::between(&self.values, &newer.values);
         self.ready.store(Arc::new(newer.ready));
         self.rates.store(Arc::new(Rates::of(&newer)));
@@ -194,9 +215,9 @@ impl Reload {
         if rules_wait && (self.source_due || !self.header_files.is_empty()) {
             warn!(setting = "relay-to", "upstreams and headers need a restart");
         } else if self.source_due {
-            return Some(newer.source); // which reads the files: the earlier upstreams never get what is in them now
+            return Some(newer.source); // whose files are read: the earlier upstreams never get what is in them now
         } else {
-            self.reload_headers();
+            Self::reload_headers(headers);
         }
         None
     }

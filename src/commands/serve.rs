@@ -15,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, error, info, warn};
 
 use super::following::Following;
-use super::reload::{FLUSH_WITHIN, ReadSettings, Reload};
+use super::reload::{FLUSH_WITHIN, ReadFiles, Reload};
 use super::start::{
     Inherited, Listeners, Parts, StartError, StoreDir, Upstreams, describe_store, finish, open,
     service_manager,
@@ -23,8 +23,8 @@ use super::start::{
 #[cfg(feature = "archive")]
 use crate::archive::read::ReadThread;
 use crate::config;
-use crate::config::SettingsSource;
 use crate::config::settings::{AccessTarget, Config, GROUPS, UpstreamConfig, warn_without_effect};
+use crate::config::{RelayRule, SettingsSource};
 use crate::http::keys::{self, LiveKeys};
 use crate::ingest::{memory_lock, rules_of_stamp, scrubber};
 use crate::observe::{self, Admin, MetricsPage, head_age, process, progress};
@@ -122,8 +122,8 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
         Arc::clone(&serving),
         front.handoffs(),
     )));
-    while let Some(source) = signals.next(&mut reload).await {
-        following = following.again(&mut parts, &config, &source, (&ingest, &mut reload)).await;
+    while let Some(chain) = signals.next(&mut reload, rules).await {
+        following = following.again(&mut parts, &config, chain, (&ingest, &mut reload)).await;
     }
     // `--drain-timeout` is about responses: the store has time for its sync without it, too.
     let finish_timeout = reload.drain_timeout.max(ENDING_MAX);
@@ -197,7 +197,7 @@ struct Signals {
     interrupt: Signal,
     hangup: Signal,
     /// Files that are being read again.
-    reading: Option<JoinHandle<ReadSettings>>,
+    reading: Option<JoinHandle<ReadFiles>>,
     /// True if they may have changed since.
     is_again: bool,
 }
@@ -213,9 +213,9 @@ impl Signals {
         })
     }
 
-    /// Waits for SIGTERM or SIGINT, and reloads settings at SIGHUP. Returns another source of blocks that the
-    /// settings name; `None` at the end.
-    async fn next(&mut self, reload: &mut Reload) -> Option<UpstreamConfig> {
+    /// Waits for SIGTERM or SIGINT, and reloads settings at SIGHUP. Returns other upstreams that the settings
+    /// name; `None` at the end.
+    async fn next(&mut self, reload: &mut Reload, rules: &[RelayRule]) -> Option<Upstreams> {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => {
@@ -232,13 +232,40 @@ impl Signals {
                     Some(_) => self.is_again = true,
                 },
                 Some(read) = OptionFuture::from(self.reading.as_mut()) => {
-                    self.reading = std::mem::take(&mut self.is_again).then(|| reload.read());
-                    let source = read.ok().and_then(|read| reload.take(read));
-                    if source.is_some() {
-                        return source;
+                    self.reading = None;
+                    let chain = read.ok().and_then(|read| self.take(read, reload, rules));
+                    if self.reading.is_none() && std::mem::take(&mut self.is_again) {
+                        self.reading = Some(reload.read());
+                    }
+                    if chain.is_some() {
+                        return chain;
                     }
                 }
             }
         }
     }
+
+    /// Takes files that were read. Begins to read those of other upstreams, or returns these.
+    fn take(
+        &mut self,
+        read: ReadFiles,
+        reload: &mut Reload,
+        rules: &[RelayRule],
+    ) -> Option<Upstreams> {
+        match read {
+            ReadFiles::Settings(settings, headers) => {
+                let source = reload.take(settings, headers)?;
+                self.reading = Some(read_upstreams(source, rules.to_vec()));
+                None
+            }
+            ReadFiles::Upstreams(chain) => {
+                chain.map_err(|error| warn!(%error, "upstreams not replaced")).ok()
+            }
+        }
+    }
+}
+
+/// Reads the files of upstreams, which may take long, beside the tasks of this thread.
+fn read_upstreams(source: UpstreamConfig, rules: Vec<RelayRule>) -> JoinHandle<ReadFiles> {
+    tokio::spawn(async move { ReadFiles::Upstreams(Upstreams::of(&source, &rules).await) })
 }

@@ -1,8 +1,10 @@
 //! Upstreams of the settings, or a development chain.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use neve_devnet::DevnetThread;
+use tokio::task::spawn_blocking;
 use tracing::warn;
 
 use super::dev;
@@ -27,7 +29,8 @@ pub(crate) struct Upstreams {
 }
 
 impl Upstreams {
-    /// Reads the headers of all upstreams, also those of `rules`, or starts the development chain.
+    /// Reads the headers of all upstreams, also those of `rules`, or starts the development chain. Files are read on a
+    /// thread that may wait for them.
     pub(crate) async fn of(
         source: &UpstreamConfig,
         rules: &[RelayRule],
@@ -35,15 +38,20 @@ impl Upstreams {
         match source {
             UpstreamConfig::Upstream { endpoints, mirror, network, ca, header_files } => {
                 let relayed_only = relayed_only(rules, endpoints);
-                let (endpoints, relayed_only, header_files) =
-                    with_headers(endpoints.clone(), relayed_only, header_files)?;
-                let own = ca.as_deref().map(|path| ("--upstream-ca", path));
+                let (endpoints, files, ca) = (endpoints.clone(), header_files.clone(), ca.clone());
+                let reading = spawn_blocking(move || {
+                    let own = ca.as_deref().map(|path| ("--upstream-ca", path));
+                    let tls = client_config(own).map_err(StartError::Tls);
+                    with_headers(endpoints, relayed_only, &files).and_then(|read| Ok((read, tls?)))
+                });
+                let ((endpoints, relayed_only, header_files), tls) =
+                    reading.await.map_err(io::Error::other)??;
                 Ok(Self {
                     endpoints,
                     relayed_only,
                     mirror: *mirror,
                     network: *network,
-                    tls: client_config(own).map_err(StartError::Tls)?,
+                    tls,
                     header_files,
                     _dev: None,
                 })

@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::TcpStream;
 use std::path::Path;
+use std::process::Command;
 
 use neve_devnet::{Config, DevnetThread};
 use rustix::process::Signal;
@@ -438,6 +439,24 @@ fn sighup_tries_upstreams_again_that_could_not_be_used() {
     neve.signal(Signal::HUP);
     neve.wait_for_log("upstreams replaced");
     second.advance(1);
+    neve.wait_for_head(6);
+    neve.stop_in_time();
+}
+
+/// A pipe without a writer is a file whose disk never answers.
+#[test]
+fn sighup_waits_for_no_header_file_of_other_upstreams() {
+    let (node, dir) = (devnet(5), fresh_dir());
+    let text = format!("upstream = \"{}\"\nstart = 0\n", node.base_url());
+    let path = file(dir.path(), &text);
+    let neve = Neve::start(dir.path(), &["--config", &path]);
+    neve.wait_for_head(5);
+    let pipe = dir.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("coreutils are there").success());
+    file(dir.path(), &format!("{text}upstream-header-file = \"{}\"\n", pipe.display()));
+    neve.signal(Signal::HUP);
+    neve.wait_for_log("settings reloaded");
+    node.advance(1);
     neve.wait_for_head(6);
     neve.stop_in_time();
 }
