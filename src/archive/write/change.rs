@@ -164,7 +164,7 @@ impl<'a> Writer<'a> {
 /// Reads the manifest. A signature vouches for all of it. So a manifest that names or deletes objects, or says that
 /// heights need no copy, is refused unless the own key signed it: another writer may have put it there. A manifest
 /// that the own key signed is refused if it is older than the newest one, because an attacker may have put it back. So
-/// is one of a writer that signs nothing, if its run has seen a newer one.
+/// is one of a writer that signs nothing, if it remembers a newer one.
 pub(super) async fn own_manifest(
     archive: &ArchiveStore,
     options: &WriteOptions,
@@ -187,7 +187,7 @@ async fn own_manifest_once(
     options.newest.check_at_least(held.as_ref())?;
     let Some(key) = &options.signer else {
         // A directory that was unmounted has no manifest: to begin one would fork the archive.
-        options.newest.take(held.as_ref())?;
+        options.newest.take(held.as_ref(), false)?;
         return Ok(held);
     };
     let is_own = held.as_ref().is_none_or(|held| key.has_signed(&held.manifest));
@@ -203,7 +203,7 @@ async fn own_manifest_once(
             }
             options.newest.check_none(held)?; // it stands for no manifest
         }
-        _ => options.newest.take(held.as_ref())?,
+        _ => options.newest.take(held.as_ref(), true)?,
     }
     Ok(held)
 }

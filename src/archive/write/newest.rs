@@ -24,13 +24,15 @@ struct SeenManifest {
     digest: Digest,
 }
 
-/// Memory of a writer: that of a directory with a key, and that of its run otherwise.
+/// Memory of a writer: that of a directory, and that of its run without one.
 #[derive(Debug, Default)]
 pub(crate) struct Newest {
     /// Lowest sequence that the operator believes.
     at_least: u64,
     /// File in the directory; `None` without a directory.
     path: Option<PathBuf>,
+    /// URL of an archive that is a directory, whose file system may not be mounted.
+    mount: Option<String>,
     seen: Mutex<Option<SeenManifest>>,
 }
 
@@ -58,7 +60,8 @@ impl Newest {
     /// Memory of an archive, in a directory if there is one. A manifest below `at_least` is never believed.
     pub(crate) fn of_archive(place: &ArchiveAddress, dir: Option<&Path>, at_least: u64) -> Self {
         let path = dir.map(|dir| dir.join(file_name(place)));
-        Self { at_least, path, seen: Mutex::new(None) }
+        let mount = place.url.starts_with("file:").then(|| place.url.clone());
+        Self { at_least, path, mount, seen: Mutex::new(None) }
     }
 
     /// Refuses a manifest below the one that the operator believes, also of a writer that signs nothing.
@@ -69,19 +72,19 @@ impl Newest {
         }
         let why = format!("--archive-at-least says that manifest {} was there", self.at_least);
         let next = "give a lower sequence".to_owned();
-        Err(Failed::Earlier { there: text(there), why, next })
+        Err(Failed::Earlier { there: self.text(there), why, next })
     }
 
-    /// Remembers a manifest of this writer. One that comes before the newest one is refused, and so is
-    /// none at all.
-    pub(super) fn take(&self, held: Option<&HeldManifest>) -> Result<(), Failed> {
+    /// Remembers a manifest of this writer, which `signs` or not. One that comes before the newest one is refused, and
+    /// so is none at all.
+    pub(super) fn take(&self, held: Option<&HeldManifest>, signs: bool) -> Result<(), Failed> {
         let there = held.map(SeenManifest::of);
         let is_next = |known: Option<SeenManifest>| {
             known.is_none_or(|known| there.is_some_and(|there| known.leads_to(&there)))
         };
         let known = self.exchange(|known| there.filter(|_| is_next(known)))?;
         match known.filter(|_| !is_next(known)) {
-            Some(known) => Err(self.earlier(known, there, "")),
+            Some(known) => Err(self.earlier(known, (there, ""), signs)),
             None => Ok(()),
         }
     }
@@ -90,7 +93,8 @@ impl Newest {
     pub(super) fn check_none(&self, empty: &HeldManifest) -> Result<(), Failed> {
         let what = ", empty and without the signature of this writer's key";
         let known = self.exchange(|_| None)?;
-        known.map_or(Ok(()), |known| Err(self.earlier(known, Some(SeenManifest::of(empty)), what)))
+        let there = (Some(SeenManifest::of(empty)), what);
+        known.map_or(Ok(()), |known| Err(self.earlier(known, there, true)))
     }
 
     /// Remembers a manifest that this writer has put, also in the place of a later one if that `is_wanted`.
@@ -121,13 +125,18 @@ impl Newest {
         Ok(known)
     }
 
-    /// Error for a manifest, of which `what` says more.
-    fn earlier(&self, known: SeenManifest, there: Option<SeenManifest>, what: &str) -> Failed {
+    /// Error for a manifest, of which `what` says more, that a writer met which `signs` or not.
+    fn earlier(
+        &self,
+        known: SeenManifest,
+        (there, what): (Option<SeenManifest>, &str),
+        signs: bool,
+    ) -> Failed {
         let place = self.path.as_ref().map(|path| format!(" ({})", path.display()));
         let place = place.unwrap_or_default();
         let SeenManifest { sequence, digest } = known;
         let why = format!("this writer has seen manifest {sequence}, sha256:{digest}{place}");
-        let next = match (there, &self.path) {
+        let next = match (there.filter(|_| signs), &self.path) {
             (_, None) => "start this writer again: only its run remembers that one".to_owned(),
             (None, Some(path)) => format!("remove {}", path.display()),
             (Some(there), Some(path)) => format!(
@@ -136,14 +145,19 @@ impl Newest {
                 path.parent().unwrap_or(path).display()
             ),
         };
-        Failed::Earlier { there: text(there) + what, why, next }
+        Failed::Earlier { there: self.text(there) + what, why, next }
     }
-}
 
-/// Manifest that is there, in words.
-fn text(there: Option<SeenManifest>) -> String {
-    let named = |there: SeenManifest| format!("manifest {} is there", there.sequence);
-    there.map_or_else(|| "the archive has no manifest".to_owned(), named)
+    /// Manifest that is there, in words.
+    fn text(&self, there: Option<SeenManifest>) -> String {
+        match (there, &self.mount) {
+            (Some(there), _) => format!("manifest {} is there", there.sequence),
+            (None, None) => "the archive has no manifest".to_owned(),
+            (None, Some(url)) => {
+                format!("the archive has no manifest (is the file system of {url} mounted?)")
+            }
+        }
+    }
 }
 
 /// Name of the file of an archive. Sequences of different archives say nothing of each other.

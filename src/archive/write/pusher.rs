@@ -62,7 +62,7 @@ impl Pusher {
         let place = ArchiveAddress { url: config.url.clone(), endpoint: config.endpoint.clone() };
         let push = config.push.clone().unwrap_or_default();
         let signer = push.sign_key.as_deref().map(SigningKey::read).transpose()?;
-        let newest = Newest::of_archive(&place, signer.as_ref().map(|_| dir), 0);
+        let newest = Newest::of_archive(&place, Some(dir), 0);
         let mut work = PushWork {
             archive: ArchiveStore::open(&place)?,
             options: WriteOptions { signer, is_single: push.is_single, signs: None, newest },

@@ -3,6 +3,8 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use rustix::fs::{Access, access};
+
 use crate::archive::write::{Newest, WriteOptions};
 use crate::archive::{ArchiveAddress, ArchiveStore, Failed, SigningKey};
 use crate::config::{ArchivePlace, ArchiveWriter};
@@ -25,7 +27,7 @@ fn place_of(place: &ArchivePlace) -> ArchiveAddress {
     ArchiveAddress { url, endpoint }
 }
 
-/// Reads the options of a writer, which with a key remembers the newest manifest in a directory if there is one.
+/// Reads the options of a writer, which remembers the newest manifest in a directory if there is one.
 pub(super) fn write_options(
     writer: &ArchiveWriter,
     place: &ArchivePlace,
@@ -33,7 +35,8 @@ pub(super) fn write_options(
 ) -> Result<WriteOptions, String> {
     let key = writer.archive_sign_key.as_deref().map(SigningKey::read).transpose();
     let signer = key.map_err(|failed: Failed| failed.to_string())?;
-    let dir = dir.filter(|_| signer.is_some());
+    // Without a key a push of a store that cannot be written, as of a snapshot, remembers nothing.
+    let dir = dir.filter(|dir| signer.is_some() || access(*dir, Access::WRITE_OK).is_ok());
     let newest = Newest::of_archive(&place_of(place), dir, writer.archive_at_least);
     Ok(WriteOptions { signer, is_single: writer.archive_single_writer, signs: None, newest })
 }

@@ -95,6 +95,35 @@ fn eviction_waits_for_the_archive() {
     neve.stop_in_time();
 }
 
+/// The file system of the archive is not mounted at the start.
+#[test]
+fn restart_without_the_directory_begins_no_other_archive() {
+    let (node, dir, parent) = (devnet(), fresh_dir(), fresh_dir());
+    let [bucket, away] = ["archive", "away"].map(|name| parent.path().join(name));
+    fs::create_dir(&bucket).expect("it can be made");
+    let place = format!("file://{}", bucket.display());
+    let neve = pushing(dir.path(), &node, &place, &[]);
+    wait_for_archived(&neve, 0, 95);
+    neve.stop_in_time();
+    fs::rename(&bucket, &away).expect("it is ours");
+    fs::create_dir(&bucket).expect("it can be made");
+    node.advance(60);
+    let neve = pushing(dir.path(), &node, &place, &[]);
+    wait_for_packed(&neve, 160);
+    let error = neve
+        .wait("an error", |health| health["archive"]["push"]["error"].as_str().map(str::to_owned));
+    let memory = dir.path().join("store/archive-newest-");
+    for part in [&format!("is the file system of {place} mounted?"), "seen manifest ", "remove "] {
+        assert!(error.contains(part), "{error}");
+    }
+    assert!(error.contains(&memory.display().to_string()), "{error}");
+    assert_eq!(fs::read_dir(&bucket).expect("it is there").count(), 0, "{error}");
+    fs::remove_dir(&bucket).expect("it is empty");
+    fs::rename(&away, &bucket).expect("it is ours");
+    wait_for_archived(&neve, 0, 159);
+    neve.stop_in_time();
+}
+
 /// A directory is unmounted beside the server, so that its mount point is empty.
 #[test]
 fn directory_that_vanishes_is_an_error_and_gets_no_other_archive() {
@@ -103,8 +132,7 @@ fn directory_that_vanishes_is_an_error_and_gets_no_other_archive() {
     fs::create_dir(&bucket).expect("it can be made");
     let place = format!("file://{}", bucket.display());
     let neve = pushing(dir.path(), &node, &place, &["--retain-blocks", "40"]);
-    neve.wait_for_head(HEAD);
-    neve.wait("the push", |health| (health["archive"]["push"]["max_height"] == 95).then_some(()));
+    wait_for_archived(&neve, 0, 95);
     fs::rename(&bucket, &away).expect("it is ours");
     fs::create_dir(&bucket).expect("it can be made");
     node.advance(100);
