@@ -71,6 +71,10 @@ pub(crate) enum Failed {
     BrokenDescent(u64),
     #[error("its packed files have {found} heights, this store's {own}: same --segment-blocks?")]
     OtherRange { found: u32, own: u32 },
+    #[error(
+        "--range {named}: the archive has ranges of {there}, which never change; leave it out, or name another URL"
+    )]
+    FixedRange { there: u32, named: u32 },
     #[error("{0} is over {1} bytes")]
     LargeSegment(ObjectName, u64),
     #[error("the archive has no block {height}; {}", has(*heights))]

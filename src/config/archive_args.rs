@@ -54,9 +54,9 @@ pub enum ArchiveCommand {
         /// Hash of block 0 of a new archive.
         #[arg(long, value_name = "HASH", requires = "chain_id")]
         genesis: Option<B256>,
-        /// Heights of a segment of a new archive: a power of two.
-        #[arg(long, value_name = "COUNT", default_value_t = 1024, value_parser = range)]
-        range: u32,
+        /// Heights of a segment of a new archive: a power of two, 1024 by default. An archive that is there must have it.
+        #[arg(long, value_name = "COUNT", value_parser = range)]
+        range: Option<u32>,
         /// Sign the manifest with this digest, also one of another signer: `neve archive verify` checks it and
         /// shows its digest, sha256: and 64 hexadecimal digits.
         #[arg(long, value_name = "DIGEST", requires = "archive_sign_key", value_parser = manifest_digest)]

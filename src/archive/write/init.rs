@@ -1,6 +1,6 @@
 //! Making an archive: the trial of its store, and a manifest without segments.
 
-use neve_archive::{Chain, Manifest, Trial};
+use neve_archive::{Chain, Digest, Manifest, Trial};
 
 use super::change::{WriteOptions, Writer, own_manifest};
 use crate::archive::error::Failed;
@@ -22,21 +22,50 @@ impl Initialized {
     }
 }
 
-/// Tries the store, and writes the result into the manifest. A manifest that is not there is made for
-/// `chain`.
+/// Heights of a segment of a new archive, unless another length is named.
+const RANGE: u32 = 1024;
+
+/// Parts of an archive's chain that an operator names.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct NamedChain {
+    /// Chain id, and hash of the genesis block.
+    pub(crate) identity: Option<(u64, Digest)>,
+    /// Heights of a segment.
+    pub(crate) range: Option<u32>,
+}
+
+impl NamedChain {
+    /// Chain of a new archive.
+    fn new_chain(&self) -> Result<Chain, Failed> {
+        let (chain_id, genesis) = self.identity.ok_or(Failed::NoChain)?;
+        Ok(Chain { chain_id, genesis, range: self.range.unwrap_or(RANGE) })
+    }
+
+    /// Compares it with the chain of an archive.
+    fn check(&self, manifest: &Manifest) -> Result<(), Failed> {
+        let Chain { chain_id, genesis, range: there } = manifest.chain();
+        if self.identity.is_some_and(|named| named != (chain_id, genesis)) {
+            return Err(Failed::OtherChain("the one that is named".into()));
+        }
+        match self.range.filter(|named| *named != there) {
+            Some(named) => Err(Failed::FixedRange { there, named }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Tries the store, and writes the result into the manifest. A manifest that is not there is made for the chain that is
+/// `named`.
 pub(crate) async fn init(
     archive: &ArchiveStore,
     options: &WriteOptions,
-    chain: Option<Chain>,
+    named: NamedChain,
 ) -> Result<Initialized, Failed> {
-    let is_other = |manifest: &Manifest| chain.is_some_and(|chain| chain != manifest.chain());
     let held = own_manifest(archive, options).await?;
     // Before the trial, which puts objects.
-    if held.is_none() && chain.is_none() {
-        return Err(Failed::NoChain);
-    }
-    if held.as_ref().is_some_and(|held| is_other(&held.manifest)) {
-        return Err(Failed::OtherChain("the one that is named".into()));
+    match &held {
+        None => named.new_chain().map(drop)?,
+        Some(held) => named.check(&held.manifest)?,
     }
     if archive.endpoint().is_some() {
         options.check_key(held.as_ref())?;
@@ -46,13 +75,10 @@ pub(crate) async fn init(
     let made = writer.change(async |held| {
         is_new = held.is_none();
         let Some(held) = held else {
-            let chain = chain.ok_or(Failed::NoChain)?;
-            return Ok(Some(Manifest { sequence: 1, ..Manifest::empty(chain) }));
+            return Ok(Some(Manifest { sequence: 1, ..Manifest::empty(named.new_chain()?) }));
         };
         // Another writer may have made the archive since.
-        if is_other(&held.manifest) {
-            return Err(Failed::OtherChain("the one that is named".into()));
-        }
+        named.check(&held.manifest)?;
         // A directory has no result that would have to be written.
         let is_due = writer.trial().is_some() || writer.would_sign(&held.manifest);
         Ok(is_due.then(|| held.manifest.following(held.digest)))
@@ -62,4 +88,11 @@ pub(crate) async fn init(
         None => archive.manifest().await?.ok_or(Failed::NoManifest)?.manifest,
     };
     Ok(Initialized { is_new, manifest })
+}
+
+#[cfg(test)]
+impl From<Chain> for NamedChain {
+    fn from(Chain { chain_id, genesis, range }: Chain) -> Self {
+        Self { identity: Some((chain_id, genesis)), range: Some(range) }
+    }
 }

@@ -15,7 +15,7 @@ mod trial;
 
 pub(crate) use change::{WriteOptions, Writer};
 pub(crate) use gc::{Collected, GcOptions, gc};
-pub(crate) use init::{Initialized, init};
+pub(crate) use init::{Initialized, NamedChain, init};
 pub(crate) use newest::Newest;
 pub(crate) use push::{Progress, Pushed, push};
 pub(crate) use pusher::Pusher;

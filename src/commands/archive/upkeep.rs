@@ -1,13 +1,13 @@
 //! `neve archive` init, gc, retain and cost.
 
-use neve_archive::{Chain, Digest};
+use neve_archive::Digest;
 use serde_json::{Map, Value, json};
 
 use super::cost::{Amount, Cost, Prices, cost};
 use super::output::{complain, heights_text, opened, say, write_options};
 use crate::archive::Failed;
 use crate::archive::write::{
-    Collected, GcOptions, Initialized, Retained, WriteOptions, gc, init, retain,
+    Collected, GcOptions, Initialized, NamedChain, Retained, WriteOptions, gc, init, retain,
 };
 use crate::config::{ArchiveCommand, ArchivePlace, Network};
 
@@ -17,7 +17,7 @@ pub(super) async fn command(command: &ArchiveCommand) -> Result<(), String> {
         ArchiveCommand::Init { sign_existing, data_dir, writer, place, .. } => {
             let options = write_options(writer, place, data_dir.as_deref())?;
             let options = WriteOptions { signs: sign_existing.map(Digest), ..options };
-            made(&options, chain(command), place).await
+            made(&options, named(command), place).await
         }
         ArchiveCommand::Gc { older_than, dry_run, data_dir, writer, place } => {
             let options = write_options(writer, place, data_dir.as_deref())?;
@@ -43,24 +43,27 @@ pub(super) async fn command(command: &ArchiveCommand) -> Result<(), String> {
     }
 }
 
-/// Chain that `init` names.
-fn chain(command: &ArchiveCommand) -> Option<Chain> {
+/// Parts of the chain that `init` names.
+fn named(command: &ArchiveCommand) -> NamedChain {
     let ArchiveCommand::Init { network, chain_id, genesis, range, .. } = command else {
-        return None;
+        return NamedChain::default();
     };
     let public = network.map(Network::identity);
     let public = public.map(|identity| (identity.chain_id, identity.genesis.0));
     // clap takes either a network or these two.
-    let (chain_id, genesis) = public.or(chain_id.zip(genesis.map(|genesis| genesis.0)))?;
-    Some(Chain { chain_id, genesis: Digest(genesis), range: *range })
+    let identity = public.or(chain_id.zip(genesis.map(|genesis| genesis.0)));
+    NamedChain {
+        identity: identity.map(|(chain_id, genesis)| (chain_id, Digest(genesis))),
+        range: *range,
+    }
 }
 
 async fn made(
     options: &WriteOptions,
-    chain: Option<Chain>,
+    named: NamedChain,
     place: &ArchivePlace,
 ) -> Result<(), String> {
-    let made = init(&opened(place)?, options, chain).await.map_err(|failed| failed.to_string())?;
+    let made = init(&opened(place)?, options, named).await.map_err(|failed| failed.to_string())?;
     say(&if place.json { made_json(&made).to_string() } else { made_text(&made) })
 }
 

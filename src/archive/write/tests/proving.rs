@@ -73,7 +73,7 @@ fn blocks_are_proven_up_to_the_anchor_and_another_block_is_a_fault() {
 
 #[test]
 fn archive_without_heights_proves_none_and_says_so() {
-    let chain = Some(PackedDir::new(1).chain());
+    let chain = PackedDir::new(1).chain().into();
     run(async {
         let archive = archive(&Arc::new(FaultStore::new(Fault::None)));
         init(&archive, &WriteOptions::default(), chain).await.expect("it can be begun");

@@ -17,7 +17,7 @@ use crate::archive::error::Failed;
 use crate::archive::store::{ArchiveAddress, ArchiveStore};
 use crate::archive::write::change::WriteOptions;
 use crate::archive::write::newest::Newest;
-use crate::archive::write::{GcOptions, gc, init, retain};
+use crate::archive::write::{GcOptions, NamedChain, gc, init, retain};
 
 const ALL: GcOptions = GcOptions { older_than: Duration::ZERO, is_dry: false };
 
@@ -62,7 +62,7 @@ async fn refuses(
         gc(archive, by, ALL, |_| ()).await.map(drop),
         signed_push(archive, packed.path(), by).await,
         retain(archive, by, 4).await.map(drop),
-        init(archive, by, Some(packed.chain())).await.map(drop),
+        init(archive, by, packed.chain().into()).await.map(drop),
     ];
     for refused in refused {
         assert!(matches!(refused, Err(Failed::Earlier { .. })), "{refused:?}");
@@ -187,7 +187,7 @@ fn earlier_manifest_that_is_wanted_is_signed_on_purpose() {
         let advice = format!("init --sign-existing sha256:{digest} --data-dir {directory}");
         assert!(text.ends_with(&advice), "{text}");
         let signing = WriteOptions { signs: Some(digest), ..writer(dir, 0) };
-        init(&archive, &signing, None).await.expect("it is wanted");
+        init(&archive, &signing, NamedChain::default()).await.expect("it is wanted");
         signed_push(&archive, packed.path(), &writer(dir, 0)).await.expect("it goes on from there");
         assert_eq!(held(&archive).await.manifest.sequence, 3);
         assert_eq!(whole(&archive).await, (0, 11));

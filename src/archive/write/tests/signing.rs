@@ -15,7 +15,7 @@ use crate::archive::error::Failed;
 use crate::archive::signature::SigningKey;
 use crate::archive::store::{ArchiveStore, HeldManifest};
 use crate::archive::write::change::{WriteOptions, Writer, own_manifest};
-use crate::archive::write::{GcOptions, gc, init, push, retain};
+use crate::archive::write::{GcOptions, NamedChain, gc, init, push, retain};
 
 /// Keys as `openssl genpkey -algorithm ed25519` writes them; the second one has other bytes.
 const KEYS: [&str; 2] = [
@@ -52,7 +52,7 @@ async fn manifest(archive: &ArchiveStore) -> Manifest {
 /// Signs the manifest that is there.
 async fn sign(archive: &ArchiveStore, key: usize) {
     let signing = WriteOptions { signs: Some(held(archive).await.digest), ..options(key) };
-    init(archive, &signing, None).await.expect("it is wanted");
+    init(archive, &signing, NamedChain::default()).await.expect("it is wanted");
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn manifest_of_another_signer_is_refused_until_it_is_signed_on_purpose() {
             let before = manifest(&archive).await;
             let refused = [
                 signed_push(&archive, packed.path(), &own).await,
-                init(&archive, &own, None).await.map(drop),
+                init(&archive, &own, NamedChain::default()).await.map(drop),
                 retain(&archive, &own, 4).await.map(drop),
             ];
             for refused in refused {
@@ -80,7 +80,7 @@ fn manifest_of_another_signer_is_refused_until_it_is_signed_on_purpose() {
             assert_eq!(store.names().await, names, "nothing is put");
             if round == "no signature" {
                 sign(&archive, 1).await;
-                init(&archive, &other, None).await.expect("it is its own");
+                init(&archive, &other, NamedChain::default()).await.expect("it is its own");
             }
         }
         sign(&archive, 0).await;
@@ -146,7 +146,7 @@ fn manifest_without_segments_is_signed_by_its_first_signer() {
     let own = options(0);
     run(async {
         let archive = archive(&store);
-        init(&archive, &plain(), Some(packed.chain())).await.expect("it holds");
+        init(&archive, &plain(), packed.chain().into()).await.expect("it holds");
         signed_push(&archive, packed.path(), &own).await.expect("nothing is vouched for");
         assert!(own.signer.as_ref().expect("a key").has_signed(&manifest(&archive).await));
         let unsigned = pushed(&archive, PackedDir::new(2).path()).await;
@@ -169,7 +169,7 @@ fn writer_without_the_key_of_the_manifest_puts_nothing() {
             pushed(&archive, packed.path()).await.map(drop),
             retain(&archive, &plain(), 4).await.map(drop),
             gc(&archive, &plain(), how(false), |_| ()).await.map(drop),
-            init(&archive, &plain(), None).await.map(drop),
+            init(&archive, &plain(), NamedChain::default()).await.map(drop),
         ];
         for refused in refused {
             assert!(matches!(refused, Err(Failed::Unsigned)), "{refused:?}");
@@ -186,7 +186,7 @@ fn first_height_of_another_one_is_not_believed() {
     let own = options(0);
     run(async {
         let archive = archive(&store);
-        init(&archive, &plain(), Some(packed.chain())).await.expect("it holds");
+        init(&archive, &plain(), packed.chain().into()).await.expect("it holds");
         let held = archive.manifest().await.expect("it can be read").expect("it is there");
         let forged =
             Manifest { from: 1_000_000_000_000_000, ..held.manifest.following(held.digest) };
@@ -210,7 +210,7 @@ fn manifest_that_was_not_looked_at_is_not_signed_on_purpose() {
         pushed(&archive, packed.path()).await.expect("it can be pushed");
         let (there, names) = (held(&archive).await.digest, store.names().await);
         let signing = WriteOptions { signs: Some(looked_at), ..options(0) };
-        let refused = init(&archive, &signing, None).await;
+        let refused = init(&archive, &signing, NamedChain::default()).await;
         let text = refused.expect_err("it is another one").to_string();
         let words = [looked_at.to_string(), there.to_string()];
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
@@ -222,7 +222,7 @@ fn manifest_that_was_not_looked_at_is_not_signed_on_purpose() {
             pushed(&archive, more.path()).await.expect("it can be pushed");
         });
         let signing = WriteOptions { signs: Some(looked_at), ..options(0) };
-        let ((), refused) = tokio::join!(putting, init(&archive, &signing, None));
+        let ((), refused) = tokio::join!(putting, init(&archive, &signing, NamedChain::default()));
         assert!(matches!(refused, Err(Failed::OtherManifest { .. })), "{refused:?}");
         assert_eq!(manifest(&archive).await.signature, None);
         // Nor one that the same key signed.
@@ -230,7 +230,7 @@ fn manifest_that_was_not_looked_at_is_not_signed_on_purpose() {
         sign(&archive, 0).await;
         let there = held(&archive).await.digest;
         let signing = WriteOptions { signs: Some(earlier), ..options(0) };
-        let refused = init(&archive, &signing, None).await;
+        let refused = init(&archive, &signing, NamedChain::default()).await;
         assert!(matches!(refused, Err(Failed::OtherManifest { .. })), "{refused:?}");
         assert_eq!(held(&archive).await.digest, there);
     });

@@ -12,7 +12,7 @@ use super::packed_dir::PackedDir;
 use super::support::{archive, plain, run, whole};
 use crate::archive::error::Failed;
 use crate::archive::write::change::{WriteOptions, Writer};
-use crate::archive::write::{GcOptions, gc, init, push};
+use crate::archive::write::{GcOptions, NamedChain, gc, init, push};
 
 fn single() -> WriteOptions {
     WriteOptions { is_single: true, ..WriteOptions::default() }
@@ -27,16 +27,17 @@ fn store_that_holds_stands_in_the_manifest_and_keeps_nothing_of_the_trial() {
     for fault in [Fault::None, Fault::LostAnswers] {
         let store = Arc::new(FaultStore::new(fault));
         run(async {
-            let made = init(&archive(&store), &plain(), Some(chain())).await.expect("it holds");
+            let made = init(&archive(&store), &plain(), chain().into()).await.expect("it holds");
             assert!(made.is_new, "{fault:?}");
             let trial = made.trial().expect("it was tried");
             assert!(trial.holds && trial.at > 0 && trial.endpoint == "test", "{trial:?}");
             assert_eq!(store.names().await, ["manifest.json"]);
-            let again = init(&archive(&store), &plain(), None).await.expect("it holds");
+            let again =
+                init(&archive(&store), &plain(), NamedChain::default()).await.expect("it holds");
             assert_eq!((again.is_new, again.manifest.sequence), (false, 2));
             let other = Chain { range: 8, ..chain() };
-            let other = init(&archive(&store), &plain(), Some(other)).await;
-            assert!(matches!(other, Err(Failed::OtherChain(_))));
+            let other = init(&archive(&store), &plain(), other.into()).await;
+            assert!(matches!(other, Err(Failed::FixedRange { there: 4, named: 8 })), "{other:?}");
         });
     }
 }
@@ -44,7 +45,7 @@ fn store_that_holds_stands_in_the_manifest_and_keeps_nothing_of_the_trial() {
 #[test]
 fn manifest_that_is_not_there_needs_a_chain() {
     let store = Arc::new(FaultStore::new(Fault::None));
-    let made = run(init(&archive(&store), &plain(), None));
+    let made = run(init(&archive(&store), &plain(), NamedChain::default()));
     assert!(matches!(made, Err(Failed::NoChain)), "{made:?}");
 }
 
@@ -58,7 +59,7 @@ fn store_that_does_not_hold_is_refused_with_what_it_did() {
     ] {
         let store = Arc::new(FaultStore::new(fault));
         run(async {
-            let refused = init(&archive(&store), &plain(), Some(chain())).await;
+            let refused = init(&archive(&store), &plain(), chain().into()).await;
             let text = refused.expect_err("it does not hold").to_string();
             assert!(text.contains(why) && text.contains("--archive-single-writer"), "{text}");
             assert!(store.names().await.is_empty(), "{fault:?}");
@@ -74,7 +75,8 @@ fn store_that_does_not_hold_takes_one_writer_that_says_so() {
         run(async {
             let archive = archive(&store);
             let (single, other) = (single(), plain());
-            let made = init(&archive, &single, Some(packed.chain())).await.expect("it is accepted");
+            let made =
+                init(&archive, &single, packed.chain().into()).await.expect("it is accepted");
             assert!(made.trial().is_some_and(|trial| !trial.holds), "{fault:?}");
             let other = Writer::begin(&archive, &other).await;
             assert!(matches!(other, Err(Failed::NoConditions(_))), "{other:?}");
@@ -91,7 +93,7 @@ fn store_that_does_not_hold_takes_one_writer_that_says_so() {
 fn trial_without_the_right_to_delete_leaves_its_object() {
     let store = Arc::new(FaultStore::new(Fault::KeepsAll));
     run(async {
-        init(&archive(&store), &plain(), Some(chain())).await.expect("it holds");
+        init(&archive(&store), &plain(), chain().into()).await.expect("it holds");
         let names = store.names().await;
         assert!(names.len() == 2 && names[1].starts_with("trial-"), "{names:?}");
     });
@@ -104,7 +106,7 @@ fn objects_that_trials_left_are_deleted_once_they_are_old() {
     let all = |is_dry| GcOptions { older_than: Duration::ZERO, is_dry };
     run(async {
         let archive = archive(&store);
-        init(&archive, &plain(), Some(packed.chain())).await.expect("it holds");
+        init(&archive, &plain(), packed.chain().into()).await.expect("it holds");
         store.set(Fault::None);
         let other = Path::from("trial-notes.txt");
         store.inner.put(&other, "of another one".into()).await.expect("it is in memory");
@@ -129,7 +131,7 @@ fn writer_tries_a_store_once() {
     let store = Arc::new(FaultStore::new(Fault::None));
     run(async {
         let archive = archive(&store);
-        init(&archive, &plain(), Some(chain())).await.expect("it holds");
+        init(&archive, &plain(), chain().into()).await.expect("it holds");
         // A trial would fail.
         store.set(Fault::NoConditions);
         assert!(Writer::begin(&archive, &plain()).await.is_ok());

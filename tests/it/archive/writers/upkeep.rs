@@ -34,6 +34,11 @@ fn archive_is_made_grows_is_cut_and_tidied() {
         (&true.into(), &32.into(), &Value::Null)
     );
     assert!(refused(&["init", "--range", "4", "--network", "fuji", &place], 2).contains("chain"));
+    let other = refused(&["init", "--range", "64", &place], 2);
+    assert!(other.contains("--range 64: the archive has ranges of 32"), "{other}");
+    for more in [&["--range", "32"][..], &chain] {
+        assert_eq!(line(&[&["init", &place], more].concat())["range"], 32, "{more:?}");
+    }
     let neve = packed_store(dir.path(), &node, 110);
     wait_for_packed(&neve, 96);
     assert_eq!(pushed(dir.path(), &[&place])["last"], 95);
