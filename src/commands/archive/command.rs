@@ -24,9 +24,12 @@ const COULD_NOT: u8 = 2;
 /// nice(1) of a push, whose hashes would take processors from a server beside it.
 const PUSH_NICE: i32 = 10;
 
-/// Runs a command. The exit code is 1 after findings, 2 if it could not read or write, and 64 if a URL has a wrong form.
+/// Runs a command. The exit code is 1 after findings, 2 if it could not read or write, and 64 if a URL has a wrong form or
+/// `init` names a public network with another block 0.
 pub fn run(args: &ArchiveArgs) -> ExitCode {
-    if let Err(why) = check_place(place_of(&args.command)) {
+    let checked = check_place(place_of(&args.command));
+    let checked = checked.and_then(|()| upkeep::check_genesis(&args.command));
+    if let Err(why) = checked {
         complain(&why);
         return ExitCode::from(USAGE);
     }

@@ -58,6 +58,18 @@ fn named(command: &ArchiveCommand) -> NamedChain {
     }
 }
 
+/// Refuses a block 0 that the public network with this chain id does not have.
+pub(super) fn check_genesis(command: &ArchiveCommand) -> Result<(), String> {
+    let Some((chain_id, genesis)) = named(command).identity else { return Ok(()) };
+    let known = Network::of_chain(chain_id).map(|network| network.identity().genesis);
+    match known.filter(|known| known.0 != genesis.0) {
+        Some(known) => Err(format!(
+            "--genesis 0x{genesis}: block 0 of chain {chain_id} is {known}; write that one, or --network"
+        )),
+        None => Ok(()),
+    }
+}
+
 async fn made(
     options: &WriteOptions,
     named: NamedChain,

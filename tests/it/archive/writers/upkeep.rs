@@ -122,3 +122,17 @@ fn numbers_beyond_their_bounds_are_wrong_usage() {
         assert!(errors.contains(why), "{words:?}: {errors}");
     }
 }
+
+#[test]
+fn public_chain_has_its_own_genesis_block() {
+    let bucket = fresh_dir();
+    let place = format!("file://{}", bucket.path().display());
+    let known = "0x31ced5b9beb7f8782b014660da0cb18cc409f121f408186886e1ca3e8eeca96b";
+    let other = known.replace("31ced5", "31ced6");
+    for id in ["43114", "43113"] {
+        let why = refused(&["init", "--chain-id", id, "--genesis", &other, &place], 64);
+        assert!(why.contains(&format!("block 0 of chain {id} is {known}")), "{why}");
+    }
+    let made = line(&["init", "--chain-id", "43114", "--genesis", known, &place]);
+    assert_eq!(made["chain_id"], 43114);
+}
