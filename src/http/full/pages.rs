@@ -16,18 +16,28 @@ use crate::shared::FREE_BYTES;
 /// Bytes reserved for a page besides its text, for the frame of its response.
 const FRAME_BYTES: usize = 64 << 10;
 
+/// True for `/ready` and `/health`, which need no key.
+pub(super) fn is_check(request: &Request<Incoming>) -> bool {
+    Pages::Public.has(request.uri().path())
+}
+
 impl Service {
-    /// Takes the key out of a request. A health check needs none, and without one it gets the short pages.
+    /// Takes the key out of a request. A health check needs none, and without one that may have more it gets the short
+    /// pages.
     pub(super) fn key(
         &self,
         request: &mut Request<Incoming>,
     ) -> Result<Option<ClientKey>, KeyRefusal> {
         let Some(keys) = &self.keys else { return Ok(None) };
-        let is_check = Pages::Public.has(request.uri().path());
-        if is_check && (self.pages == Pages::Public || !names_key(request)) {
+        if is_check(request) && (self.pages == Pages::Public || !names_key(request)) {
             return Ok(None);
         }
-        take_key(request, keys).map(Some)
+        let found = take_key(request, keys);
+        if is_check(request) {
+            // A refusal would have a front take neve out of service: for a key that is replaced, say.
+            return Ok(found.ok().filter(|key| key.admit_other().is_ok()));
+        }
+        found.map(Some)
     }
 
     /// Pages for a client with this key.

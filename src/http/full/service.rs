@@ -11,6 +11,7 @@ use hyper::{Method, Request, Response, StatusCode, Version};
 
 use super::head_refusal::head_refusal;
 use super::non_rpc::NonRpc;
+use super::pages::is_check;
 use super::request_body::{Unread, Whole, read, read_unwanted};
 use crate::body::{AcceptEncoding, ResponseBody};
 use crate::config::settings::{Deadlines, WsLimits};
@@ -180,7 +181,9 @@ impl Service {
             }
             Err(turned) => turned,
         };
-        if let Some(refusal) = other_refusal(key.as_ref(), &turned) {
+        // The key of a health check was admitted when it was taken.
+        let counted = key.as_ref().filter(|_| !is_check(&request));
+        if let Some(refusal) = other_refusal(counted, &turned) {
             let ended = read_unwanted(&mut request, &client.quiet).await;
             return closing_unless(ended, whole(refusal.response()));
         }

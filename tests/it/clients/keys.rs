@@ -247,7 +247,15 @@ fn full_pages_on_the_main_listener_need_a_key() {
     assert!(get("/health").text().contains("data_dir"));
     assert!(get("/metrics").text().contains("neve_key_calls_total{key=\"shop\"}"));
     assert_eq!(neve.client().get(&format!("/k/{SHOP}/metrics")).status, 200);
-    assert_eq!(neve.client().request("GET", "/health", &[("X-Api-Key", "x")], b"").status, 401);
+    // An unknown key, and one with methods.
+    let mut status = |path: &str, key| client.request("GET", path, &[("X-Api-Key", key)], b"");
+    for key in ["x", SLOW] {
+        let short = status("/health", key);
+        assert!(short.status == 200 && !short.text().contains("data_dir"), "{}", short.text());
+        assert_eq!(status("/ready", key).status, 200);
+    }
+    assert_eq!((status("/metrics", "x").status, status("/metrics", SLOW).status), (401, 403));
+    assert_eq!(status("/k/x/ready", "x").status, 200);
 }
 
 /// Entries for keys that nobody has.
