@@ -1,14 +1,17 @@
-//! `neve repair`: reads the whole store, and fetches damaged records again.
+//! `neve repair`: reads the whole store, fetches damaged records again, and verifies what it leaves.
 
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use neve_chain::AdmittedKeys;
 use neve_store::{Opened, Retention};
 use tracing::{error, info, warn};
 
 use super::start::{Parts, StartError, StoreDir, Upstreams, finish, open};
+use super::verify;
 use crate::config;
 use crate::config::settings::{Config, GROUPS, LiveRates, Rates};
 use crate::ingest::rules_of_stamp;
@@ -18,7 +21,7 @@ use crate::shared::Serving;
 /// Exit code of `neve verify` for a store that cannot be read.
 const COULD_NOT_LOOK: u8 = 2;
 
-/// Reads the whole store, fetches damaged records again, and ends.
+/// Reads the whole store, fetches damaged records again, verifies it, and ends.
 pub fn run(config: Config) -> ExitCode {
     crate::observe::log::start(&config.log);
     config::warn_of_unknown(&config::command(GROUPS));
@@ -36,7 +39,7 @@ pub fn run(config: Config) -> ExitCode {
     }
 }
 
-/// True if nothing is damaged any more.
+/// True if nothing is damaged any more, and `neve verify` has no findings.
 async fn repair_all(config: Config) -> Result<bool, StartError> {
     let place = StoreDir::of(&config)?;
     if !neve_store::verify::is_store(place.path())? {
@@ -93,5 +96,18 @@ async fn repair_all(config: Config) -> Result<bool, StartError> {
     if let Some(gap) = &gap {
         warn!(from = gap.start, to = gap.end - 1, "neve serve fills the gap");
     }
-    Ok(failed.is_empty() && !lost && !dropped && gap.is_none() && finished)
+    let is_mended = failed.is_empty() && !lost && !dropped && gap.is_none() && finished;
+    Ok(is_mended && is_proven(place.path(), config.fetch.admitted).await?)
+}
+
+/// Verifies the store: intact checksums prove no content. True without findings.
+async fn is_proven(dir: &Path, admitted: AdmittedKeys) -> Result<bool, StartError> {
+    let dir = dir.to_owned();
+    let verifying = tokio::task::spawn_blocking(move || verify::findings(&dir, admitted));
+    let findings = verifying.await.map_err(io::Error::other)?;
+    let findings = findings.map_err(|error| StartError::Unverified(error.to_string()))?;
+    if findings > 0 {
+        error!(findings, "findings are left that neve repair cannot mend");
+    }
+    Ok(findings == 0)
 }

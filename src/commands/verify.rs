@@ -84,6 +84,19 @@ fn verify(
     check.unwritten.map_or(Ok(check.findings), |error| Err(VerifyFailed::Unwritten(error)))
 }
 
+/// Verifies a store that was repaired. Returns the number of findings, which go to standard output.
+pub(super) fn findings(dir: &Path, admitted: AdmittedKeys) -> Result<u64, VerifyFailed> {
+    let args = VerifyArgs {
+        data_dir: None,
+        segment: None,
+        json: false,
+        digest: false,
+        admit_keys: Vec::new(),
+        recover_senders: false,
+    };
+    verify(dir, false, &args, admitted)
+}
+
 /// A bar where a person can see it, and nothing where not.
 fn progress(bytes: u64) -> ProgressBar {
     let template = "{bar:40} {percent}% {bytes_per_sec} {eta} left {msg}";
@@ -93,7 +106,7 @@ fn progress(bytes: u64) -> ProgressBar {
 
 /// Reasons for which nothing can be said of a store.
 #[derive(Debug, thiserror::Error)]
-enum VerifyFailed {
+pub(super) enum VerifyFailed {
     #[error(transparent)]
     Store(#[from] neve_store::Error),
     /// The data directory has no store.

@@ -12,6 +12,8 @@ pub(crate) enum StartError {
     NoStore(PathBuf),
     #[error("block {0} of the store cannot be read; run neve repair")]
     Damaged(u64),
+    #[error("repaired, but not verified: {0}")]
+    Unverified(String),
     #[error(transparent)]
     Store(#[from] neve_store::Error),
     #[error("{0}")]

@@ -223,3 +223,28 @@ fn a_store_under_a_wrong_stamp_is_found() {
     assert_eq!(code, Some(1));
     assert!(lines[0].contains("identity: segment holds chain 43112"), "{lines:?}");
 }
+
+/// Checksums do not tell it, and no upstream is asked.
+#[test]
+fn repair_that_leaves_findings_of_verify_ends_with_one() {
+    let (_dir, store) = store(MAIN);
+    let repaired = |dir: &Path| {
+        let dir = path(dir);
+        let place = ["--data-dir", &dir, "--disk-reserve-bytes", "1MiB"];
+        let output = run(&[&["repair", "--upstream", "http://127.0.0.1:9"], &place[..]].concat());
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+    };
+    let dir = fresh_dir();
+    forge(&store, dir.path(), |record| {
+        if record.height == 213 {
+            flip(&mut record.parts[RECEIPTS], "\"status\":\"0x");
+        }
+    });
+    let (code, said) = repaired(dir.path());
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("height 213") && said.contains(": receipts_root: "), "{said}");
+    let (code, said) = repaired(&store);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains(", 0 findings"), "{said}");
+}
