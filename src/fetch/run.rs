@@ -44,8 +44,8 @@ impl Follower {
         beside.spawn(crate::fetch::follow::run(Arc::clone(&pool), serving, status, bytes_max));
         let source = follower.source(&pool);
         #[cfg(feature = "archive")]
-        if let Some(archive) = follower.archive.clone().filter(|_| follower.endpoints.is_empty()) {
-            crate::fetch::backfill::begin_at_anchor(&follower, &source, &archive).await;
+        if let Some(archive) = &follower.archive {
+            crate::fetch::backfill::begin_with(&follower, &source, archive).await;
         }
         beside.spawn(crate::fetch::backfill::run(Arc::clone(&follower), source.clone(), peer));
         beside.spawn(crate::fetch::backfill::repair_all(Arc::clone(&follower), source.clone()));

@@ -32,15 +32,17 @@ const AGAIN_MAX: Duration = Duration::from_mins(1);
 /// Records that wait for the writer.
 const RECORDS_AHEAD: usize = 4;
 
-/// Stores the heights up to the anchor, however often it takes, unless the store has them.
-pub(crate) async fn begin_at_anchor(
+/// Begins with an archive. Without an upstream that is to store the heights up to the anchor, however often it takes,
+/// unless the store has them.
+pub(crate) async fn begin_with(
     follower: &Follower,
     source: &HeightFetcher,
     archive: &Arc<ArchiveSource>,
 ) {
     let mut backoff = Backoff::new(AGAIN_FIRST, AGAIN_MAX);
+    // Also with upstreams, which may all be away: the archive fills the tail without them.
     note_verified(follower, source).await;
-    let Some(anchor) = archive.anchor else { return };
+    let Some(anchor) = archive.anchor.filter(|_| follower.endpoints.is_empty()) else { return };
     loop {
         let why = match begun(follower, source, archive, anchor).await {
             Ok(()) => break,

@@ -127,9 +127,10 @@ impl SegmentSource for ArchiveSegments<'_> {
     async fn take(&self, entry: SegmentEntry) -> Result<VerifiedSegment, ArchiveError> {
         let Self { follower, source, archive, manifest } = *self;
         let (incoming, page) = received(follower, archive, manifest, &entry).await?;
-        // Without an upstream the heights below are not here: the segment below is held against the stored headers
-        // when it comes.
-        let before = entry.first.checked_sub(1).filter(|_| !follower.endpoints.is_empty());
+        // Without an upstream that answers the heights below are not here: the segment below is held against the stored
+        // headers when it comes.
+        let is_asked = source.pool.sight().borrow().admitted > 0;
+        let before = entry.first.checked_sub(1).filter(|_| is_asked);
         verify(follower, source, incoming, page, before).await
     }
 

@@ -16,7 +16,7 @@ mod segment_verifier;
 mod transfer;
 
 #[cfg(feature = "archive")]
-pub(crate) use anchor::begin_at_anchor;
+pub(crate) use anchor::begin_with;
 pub(crate) use error::BackfillError;
 pub(crate) use repair::{repair_all, segment};
 pub(crate) use run::run;

@@ -54,7 +54,10 @@ pub(crate) async fn run(
                 None
             }
         };
-        let Some(interval) = lowest.and_then(|lowest| plan(&follower, lowest)) else {
+        let planned = lowest.and_then(|lowest| plan(&follower, lowest));
+        // Its requests wait for an upstream, and an archive may have the heights meanwhile.
+        let is_asked = source.pool.sight().borrow().admitted > 0;
+        let Some(interval) = planned.filter(|_| is_asked) else {
             tokio::time::sleep(if new { LOOK_SOON } else { LOOK_EVERY }).await;
             continue;
         };

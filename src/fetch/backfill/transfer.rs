@@ -160,8 +160,17 @@ pub(super) async fn verify<F>(
     let checks = BackfillInterval::new(follower, source, page.base..=page.base).checks;
     let reader = &follower.serving.reader;
     // Before the turn: to fetch the heights below may take long, and needs no processor.
-    let rebuilt = unsettled::rebuild(reader, source, before, Priority::Backfill, checks).await;
-    let window = rebuilt.window;
+    let rebuilt = unsettled::rebuild(reader, source, before, Priority::Backfill, checks);
+    let mut sight = source.pool.sight();
+    let rebuilt = tokio::select! {
+        rebuilt = rebuilt => Some(rebuilt),
+        // The upstreams may be away for long, and the segment below can be held against the stored headers, too.
+        _ = sight.wait_for(|sight| sight.admitted == 0), if before.is_some() => None,
+    };
+    let window = match rebuilt {
+        Some(rebuilt) => rebuilt.window,
+        None => unsettled::rebuild(reader, source, None, Priority::Backfill, checks).await.window,
+    };
     // Segments and single heights share the threads of the prover.
     let _turn = source.prover.turns.acquire().await.ok();
     let checked = tokio::task::spawn_blocking(move || check(incoming, &page, checks, window));

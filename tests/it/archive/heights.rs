@@ -283,3 +283,24 @@ fn cold_batch_reads_each_object_and_page_once() {
     assert!(bytes <= most, "{bytes} bytes were read of {most}");
     replica.stop_in_time();
 }
+
+/// The node is away when the replica starts.
+#[test]
+fn archive_fills_the_tail_while_no_upstream_answers() {
+    for helicon in [Helicon::Never, Helicon::At(20)] {
+        let (bucket, dir) = (Bucket::new(helicon), fresh_dir());
+        let own = ["--start", "96", "--segment-blocks", "32", "--backfill-to"];
+        let upstream = bucket.node.base_url();
+        let follow = [&["--upstream", &upstream], &own[..], &["none"]].concat();
+        let neve = Neve::start(dir.path(), &follow);
+        neve.wait_for_head(110);
+        neve.stop_in_time();
+        let place = bucket.place();
+        let away = ["--upstream", "http://127.0.0.1:1", "--archive", &place];
+        let replica = Neve::start(dir.path(), &[&away, &own[..], &["0"]].concat());
+        replica.wait("heights of the archive", |health| {
+            (health["blocks"]["min_height"] == 0).then_some(())
+        });
+        replica.stop_in_time();
+    }
+}
