@@ -337,13 +337,18 @@ impl UpstreamMonitor {
         self.upstream.charge(1);
         let head = self.upstream.client.head().await?;
         let believed = self.believed();
-        let is_old = self.upstream.state().rules == Rules::BeforeHelicon;
+        let is_old = {
+            let state = self.upstream.state();
+            state.rules == Rules::BeforeHelicon || state.rules_doubted
+        };
         if is_old || connected || head > believed {
             self.upstream.charge(1);
             let form = self.upstream.client.proven_header(head).await?;
             self.upstream.answers_head(head, form.is_some() || head <= believed, believed);
             if form.is_some() {
-                self.upstream.state().rules = self.rules_by(form);
+                let rules = self.rules_by(form);
+                let mut state = self.upstream.state();
+                (state.rules, state.rules_doubted) = (rules, false);
             }
         } else {
             self.upstream.answers_head(head, true, believed);

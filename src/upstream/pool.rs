@@ -111,8 +111,10 @@ impl UpstreamPool {
         next.proven = reached_by(proven, self.quorum);
         // The form of an answer is in no hash: one upstream of several could lie.
         let agreed = helicon >= RULES_AGREE.min(next.admitted).max(1);
-        next.helicon = next.admitted > 0 && (agreed || self.asynchronous.load(Ordering::Relaxed));
+        next.helicon = agreed || self.asynchronous.load(Ordering::Relaxed);
         self.sight.send_if_modified(|sight| {
+            // Without an upstream nothing says that they changed.
+            next.helicon |= next.admitted == 0 && sight.helicon;
             next.connections = sight.connections + u64::from(connected);
             next.withdrawals = sight.withdrawals;
             std::mem::replace(sight, next) != next
@@ -347,6 +349,7 @@ fn unreachable_grant() -> ! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shared::Phase;
     use crate::upstream::tests::upstream;
 
     fn pool_at(heads: &[u64]) -> Arc<UpstreamPool> {
@@ -365,6 +368,20 @@ mod tests {
         assert_eq!(common(&[1 << 40, 1000, 1001]), 1001, "one names a false head");
         assert_eq!(common(&[5, 1000, 1 << 40]), 1000);
         assert_eq!([&[][..], &[7], &[5, 1000]].map(common), [0, 7, 5]);
+    }
+
+    #[tokio::test]
+    async fn rules_stay_while_no_upstream_is_admitted() {
+        let pool = pool_at(&[5, 7]);
+        let wait = || ("gone".to_owned(), Duration::ZERO);
+        for upstream in &pool.upstreams {
+            upstream.eject("transport", Phase::Waiting, wait());
+            pool.changed(false);
+            assert_eq!(pool.sight().borrow().rules(), Rules::Helicon);
+        }
+        pool.upstreams[0].admit(7, 7, Rules::BeforeHelicon);
+        pool.changed(false);
+        assert_eq!(pool.sight().borrow().rules(), Rules::BeforeHelicon, "an older release");
     }
 
     #[tokio::test]

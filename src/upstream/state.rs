@@ -53,6 +53,8 @@ pub(crate) struct State {
     /// True if it is asked: it is of the right chain, and answers.
     pub(crate) admitted: bool,
     pub(crate) rules: Rules,
+    /// True if a block had the form of older rules, which a header confirms or refutes.
+    pub(crate) rules_doubted: bool,
     /// The height up to which it is asked: its head, as far as that is believed.
     pub(crate) head: u64,
     /// The highest head of it with a proven header.
@@ -92,6 +94,7 @@ impl Upstream {
             state: Mutex::new(State {
                 admitted: false,
                 rules: Rules::BeforeHelicon,
+                rules_doubted: false,
                 head: 0,
                 proven: 0,
                 by_number: None,
@@ -121,6 +124,18 @@ impl Upstream {
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         // Nothing panics while it is held; and every state is a possible one.
         lock(&self.state)
+    }
+
+    /// Notes the rules that a block shows, which it may have given before its release changed. So a block leads to the
+    /// newer rules only, and a block of the older ones has a header requested. True if the rules changed.
+    pub(crate) fn shows_rules(&self, rules: Rules) -> bool {
+        let mut state = self.state();
+        let is_newer = state.rules == Rules::BeforeHelicon && rules == Rules::Helicon;
+        state.rules_doubted |= state.rules != rules && !is_newer;
+        if is_newer {
+            state.rules = rules;
+        }
+        is_newer
     }
 
     /// Admits an upstream that answers and is of the right chain. `proven` is its head if that has

@@ -358,8 +358,7 @@ impl<'f> Session<'f> {
     fn note_rules(&self, from: usize, difficulty: TotalDifficulty, header: &Header) {
         let pool = &self.source.pool;
         let rules = rules_of(difficulty, self.follower.serving.rules());
-        let before = std::mem::replace(&mut pool.upstreams[from].state().rules, rules);
-        if before != rules {
+        if pool.upstreams[from].shows_rules(rules) {
             pool.changed(false);
         }
         if header.settles().is_some() {

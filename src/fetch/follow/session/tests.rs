@@ -91,6 +91,17 @@ fn blocks() -> Vec<Assembled> {
     Chain::new(config).take(BLOCKS as usize).map(assembled).collect()
 }
 
+/// Two blocks in the form of the release before Helicon. The first one has no form of its own.
+fn old_blocks() -> Vec<Assembled> {
+    let config = ChainConfig { helicon: Helicon::Never, ..ChainConfig::small(1) };
+    let checks = Checks { chain_id: config.chain_id, senders: false, admitted: AdmittedKeys::NONE };
+    let assembled = |block: neve_devnet::Block| {
+        let text = block.answer(Part::Full, Rules::BeforeHelicon);
+        assemble(&text, block.receipts(), &checks).unwrap()
+    };
+    Chain::new(config).take(2).map(assembled).collect()
+}
+
 /// Publishes blocks that upstream `from` gave.
 async fn publish(
     session: &mut Session<'_>,
@@ -139,6 +150,19 @@ fn false_head_of_one_upstream_leaves_out_no_senders() {
     };
     assert_eq!(recovers(301), [true, false, true]);
     assert_eq!(recovers(300 - FOLLOWING_WITHIN), [false, false, true]);
+}
+
+/// The node gave it before its release changed.
+#[tokio::test]
+async fn block_of_the_release_before_does_not_lead_back_to_its_rules() {
+    let (follower, _dir) = follower();
+    let source = source(&follower, 1);
+    follower.ingest.bind(IDENTITY, Rules::Helicon).await.unwrap().unwrap();
+    let mut session = session(&follower, &source, Givers::default());
+    session.givers.begin(Vec::new());
+    publish(&mut session, old_blocks(), NODE).await.unwrap();
+    assert_eq!(source.pool.sight().borrow().rules(), Rules::Helicon);
+    assert!(source.pool.upstreams[NODE].state().rules_doubted, "a header tells");
 }
 
 #[tokio::test]
