@@ -16,12 +16,12 @@ use crate::shared::FREE_BYTES;
 /// Bytes reserved for a page besides its text, for the frame of its response.
 const FRAME_BYTES: usize = 64 << 10;
 
-/// True for `/ready` and `/health`, which need no key.
-pub(super) fn is_check(request: &Request<Incoming>) -> bool {
-    Pages::Public.has(request.uri().path())
-}
-
 impl Service {
+    /// True for `/ready` and `/health`, which need no key.
+    pub(super) fn is_check(request: &Request<Incoming>) -> bool {
+        Pages::Public.has(request.uri().path())
+    }
+
     /// Takes the key out of a request. A health check needs none, and without one that may have more it gets the short
     /// pages.
     pub(super) fn key(
@@ -29,11 +29,11 @@ impl Service {
         request: &mut Request<Incoming>,
     ) -> Result<Option<ClientKey>, KeyRefusal> {
         let Some(keys) = &self.keys else { return Ok(None) };
-        if is_check(request) && (self.pages == Pages::Public || !names_key(request)) {
+        if Self::is_check(request) && (self.pages == Pages::Public || !names_key(request)) {
             return Ok(None);
         }
         let found = take_key(request, keys);
-        if is_check(request) {
+        if Self::is_check(request) {
             // A refusal would have a front take neve out of service: for a key that is replaced, say.
             return Ok(found.ok().filter(|key| key.admit_other().is_ok()));
         }

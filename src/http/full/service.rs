@@ -11,7 +11,6 @@ use hyper::{Method, Request, Response, StatusCode, Version};
 
 use super::head_refusal::head_refusal;
 use super::non_rpc::NonRpc;
-use super::pages::is_check;
 use super::request_body::{Unread, Whole, read, read_unwanted};
 use crate::body::{AcceptEncoding, ResponseBody};
 use crate::config::settings::{Deadlines, WsLimits};
@@ -182,7 +181,7 @@ impl Service {
             Err(turned) => turned,
         };
         // The key of a health check was admitted when it was taken.
-        let counted = key.as_ref().filter(|_| !is_check(&request));
+        let counted = key.as_ref().filter(|_| !Self::is_check(&request));
         if let Some(refusal) = other_refusal(counted, &turned) {
             let ended = read_unwanted(&mut request, &client.quiet).await;
             return closing_unless(ended, whole(refusal.response()));
