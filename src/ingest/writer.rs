@@ -24,8 +24,8 @@ use crate::shared::{Phase, Serving, Status};
 
 /// Time between two looks whether neve stops, while following waits for the packer.
 const WAIT_PAUSE: Duration = Duration::from_millis(100);
-/// Time between two checks of the retention when nothing is rolled: `--retain-age` needs it.
-const EVICT_INTERVAL: Duration = Duration::from_secs(10);
+/// Time between two looks at the files, the clock and the age of the oldest block, however often segments change.
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Parts of the writer thread.
 pub(crate) struct Setup {
@@ -64,7 +64,8 @@ struct Loop {
     setup: Setup,
     /// Time when something was appended that is not synced yet.
     dirty_since: Option<Instant>,
-    evicted_at: Instant,
+    /// Time of the last look at what other programs may have changed, at the clock and at the age of blocks.
+    looked_at: Instant,
     segments: usize,
     clock: Clock,
     /// A segment file was removed by another program; there may be more.
@@ -85,7 +86,7 @@ impl Loop {
         Self {
             setup,
             dirty_since: None,
-            evicted_at: Instant::now(),
+            looked_at: Instant::now(),
             segments: 0,
             clock: Clock::default(),
             is_losing: false,
@@ -119,20 +120,27 @@ impl Loop {
                 return;
             }
         }
+        // First what only this process has: neve does not wait for the rest for ever.
+        match self.sync_all().await {
+            Ok(()) => info!("store synced"),
+            Err(error) => error!(%error, "the last sync failed"),
+        }
         if let Err(error) = self.packer.finish(&mut self.setup.writer).await {
             error!(%error, "packed segments not removed");
         }
         if let Err(error) = self.restore_all() {
             error!(%error, "removed segment files not written anew");
         }
-        // Records may have come after the sync that runs: the last one covers them.
-        let synced = match ended(&mut self.syncing).await {
+        if let Err(error) = self.setup.writer.sync() {
+            error!(%error, "names of files not synced");
+        }
+    }
+
+    /// Syncs all records, also those that came after the sync that runs.
+    async fn sync_all(&mut self) -> Result<(), Error> {
+        match ended(&mut self.syncing).await {
             Some(Err(error)) => self.setup.writer.end_sync(Err(error)),
             _ => self.setup.writer.sync(),
-        };
-        match synced {
-            Ok(()) => info!("store synced"),
-            Err(error) => error!(%error, "the last sync failed"),
         }
     }
 
@@ -144,8 +152,8 @@ impl Loop {
         // While a sync runs, the next one waits for its end and not for the clock.
         let dirty = self.dirty_since.filter(|_| self.syncing.is_none());
         let sync = dirty.map(|since| self.setup.fsync_interval.saturating_sub(since.elapsed()));
-        let evict = EVICT_INTERVAL.saturating_sub(self.evicted_at.elapsed());
-        sync.map_or(evict, |sync| sync.min(evict))
+        let look = LOOK_INTERVAL.saturating_sub(self.looked_at.elapsed());
+        sync.map_or(look, |sync| sync.min(look))
     }
 
     async fn handle(
@@ -281,8 +289,9 @@ impl Loop {
             self.dirty_since = None;
         }
         let segments = self.setup.serving.reader.usage().segments;
-        let is_due = self.evicted_at.elapsed() >= EVICT_INTERVAL;
+        let is_due = self.looked_at.elapsed() >= LOOK_INTERVAL;
         if is_due {
+            self.looked_at = Instant::now();
             self.watch_clock();
         }
         if is_due || self.is_losing {

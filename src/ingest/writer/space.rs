@@ -3,7 +3,7 @@
 //! Of ranges that are due to be packed the retention counts the bytes that they take when they are packed. Until then the
 //! store is beyond its bound, and following waits for the packer rather than go further.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use metrics::{counter, gauge};
 use neve_store::{Error, Evicted, Hold};
@@ -72,7 +72,6 @@ impl Loop {
     }
 
     fn evict_unless(&mut self, hold: Option<Hold>) -> Result<Evicted, Error> {
-        self.evicted_at = Instant::now();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         // A clock before 1970 makes no block too old.
         let now = now.map_or(0, |since| since.as_secs());

@@ -146,6 +146,43 @@ async fn queue_that_is_never_empty_holds_up_no_sync() {
     assert!(syncs > 2, "{syncs}");
 }
 
+/// Segments of one height, of which another program removed one, and the first height after them.
+fn losing(setup: &mut Setup, dir: &TempDir) -> u8 {
+    for height in 0..3 {
+        setup.writer.append(&record(height)).unwrap();
+    }
+    let mut files = std::fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().path());
+    let sealed = |file: &std::path::PathBuf| file.to_string_lossy().contains("0000.seg");
+    std::fs::remove_file(files.find(sealed).expect("the first segment")).unwrap();
+    3
+}
+
+#[tokio::test]
+async fn lost_file_is_written_anew_although_each_record_begins_a_segment() {
+    let (_disk, mut setup, dir) = setup(Duration::from_mins(1), 1);
+    let next = losing(&mut setup, &dir);
+    let mut writing = Loop::new(setup);
+    writing.looked_at = Instant::now().checked_sub(LOOK_INTERVAL - WAIT_PAUSE).unwrap();
+    writing.setup.writer.append(&record(next)).unwrap();
+    writing.upkeep().unwrap();
+    sleep(2 * WAIT_PAUSE).await;
+    writing.upkeep().unwrap();
+    assert_eq!(writing.setup.writer.restore_lost().unwrap(), None, "still lost");
+}
+
+/// neve may be ended while it writes thousands of them.
+#[tokio::test]
+async fn records_are_synced_before_lost_files_are_written_anew() {
+    let (disk, mut setup, dir) = setup(Duration::from_mins(1), 1);
+    losing(&mut setup, &dir);
+    let syncs = disk.syncs.load(Ordering::Relaxed);
+    let (queue, incoming) = mpsc::channel(1);
+    drop(queue);
+    Loop::new(setup).run(incoming).await;
+    let before = disk.syncs_between.load(Ordering::Relaxed);
+    assert!(before > syncs, "{syncs} syncs at the stop, {before} before the last write");
+}
+
 #[tokio::test]
 async fn records_after_one_that_a_full_disk_dropped_are_dropped_too() {
     let (disk, mut setup, _dir) = setup(Duration::from_mins(1), 1);
