@@ -7,8 +7,8 @@ mod support;
 use std::ops::ControlFlow;
 
 use neve_packed::{
-    Bounds, FileHeader, FileStart, HEADER_BYTES, HeightTexts, ModelCache, PackError, PackedFile,
-    Packing, Part, Reason, TotalDifficulty, intact_bytes, pack, pack_within, term,
+    Bounds, FileHeader, FileStart, HEADER_BYTES, HeightTexts, ModelCache, PackError, PackedError,
+    PackedFile, Packing, Part, Reason, TotalDifficulty, intact_bytes, pack, pack_within, term,
 };
 use support::forge::{self, Chunk, Forged, fields, group, one_log_shape, section};
 use support::{IDENTITY, Texts, check, packed, read_all, recorded, with_long_inputs};
@@ -42,6 +42,18 @@ fn file_with_a_flipped_byte_is_refused_or_reads_the_same() {
         let found = read_all(&changed);
         assert!(found.is_none_or(|found| found == expected), "byte {at}");
     }
+}
+
+/// Only a whole header tells of another release: otherwise a flipped bit would ask for one.
+#[test]
+fn header_of_another_version_is_told_from_a_damaged_one() {
+    let mut other = sample_file().bytes;
+    other[8] = 2;
+    let refusal = |file: &[u8]| FileHeader::of_start(file).map(drop).unwrap_err();
+    assert!(matches!(refusal(&other), PackedError::Checksum(_)), "{}", refusal(&other));
+    let crc = crc32fast::hash(&other[..508]);
+    other[508..512].copy_from_slice(&crc.to_le_bytes());
+    assert!(matches!(refusal(&other), PackedError::Version(2)), "{}", refusal(&other));
 }
 
 #[test]

@@ -177,13 +177,13 @@ impl FileHeader {
         let mut bytes = Bytes::new(page, PLACE);
         bytes.take(MAGIC.len())?;
         let version = bytes.u32()?;
-        // Before the checksum: where it stands may differ between versions.
-        if version != VERSION {
-            return Err(PackedError::Version(version));
-        }
         let (checked, crc) = page.split_at_checked(CRC_AT).ok_or_else(|| bytes.error("short"))?;
+        // It has this place in each version: a damaged version is no reason to ask for another release.
         if Bytes::new(crc, PLACE).u32()? != crc32fast::hash(checked) {
             return Err(PackedError::Checksum(PLACE));
+        }
+        if version != VERSION {
+            return Err(PackedError::Version(version));
         }
         let range_length = bytes.u32()?;
         let (first, heights, sections) = (bytes.u64()?, bytes.u32()?, bytes.u32()?);
