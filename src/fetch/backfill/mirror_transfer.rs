@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use metrics::counter;
@@ -25,6 +25,9 @@ const FILES_MAX: usize = 1024;
 /// Wait after an attempt that failed: the first, and the longest.
 const AGAIN_FIRST: Duration = Duration::from_millis(100);
 const AGAIN_MAX: Duration = Duration::from_secs(5);
+/// Wait before a list without a wanted file is requested again: the first, and the longest. It has up to 2.3 MB.
+const LIST_AGAIN_FIRST: Duration = Duration::from_secs(1);
+const LIST_AGAIN_MAX: Duration = Duration::from_mins(1);
 /// Attempts at a segment's file, each from where the one before ended.
 const ATTEMPTS_MAX: u32 = 8;
 /// Segments of a store with which it takes no short ones: each takes a map of the kernel, which has 65,530 for a process.
@@ -38,16 +41,47 @@ const PIECES_AHEAD: usize = 16;
 const NO_SEGMENT: &str =
     "no segment, longer than it says, or over twice as long as those of this --segment-bytes";
 
+/// What followed from a list in which no file is wanted, and the time until which it stands.
+pub(super) struct QuietSource {
+    backoff: Backoff,
+    last: Option<(u64, BackfillStep, Instant)>,
+}
+
+impl QuietSource {
+    pub(super) fn new() -> Self {
+        Self { backoff: Backoff::new(LIST_AGAIN_FIRST, LIST_AGAIN_MAX), last: None }
+    }
+
+    /// Returns the step below height `first`, unless the list is due to be requested.
+    fn step(&self, first: u64, now: Instant) -> Option<BackfillStep> {
+        let (below, step, until) = self.last?;
+        (below == first && now < until).then_some(step)
+    }
+
+    /// Notes the step below height `first`, and returns it. Until other heights are wanted, the waits grow.
+    fn note(&mut self, first: u64, step: BackfillStep, now: Instant) -> BackfillStep {
+        if self.last.is_none_or(|(below, ..)| below != first) {
+            self.backoff.reset();
+        }
+        self.last = Some((first, step, now + self.backoff.wait()));
+        step
+    }
+}
+
 /// Takes segments of the peer that lie below the first height, newest first.
 pub(super) async fn fill(
     follower: &Follower,
     source: &HeightFetcher,
     peer: &Arc<MirrorSource>,
+    quiet: &mut QuietSource,
 ) -> Result<BackfillStep, BackfillError> {
     let heights = match wanted_heights(follower) {
         Ok(heights) => heights,
         Err(step) => return Ok(step),
     };
+    if let Some(step) = quiet.step(heights.end, Instant::now()) {
+        return Ok(step);
+    }
     let listing = match peer.list().await {
         Ok(listing) => listing,
         Err(why) => {
@@ -69,7 +103,8 @@ pub(super) async fn fill(
     forget_others(follower, move |base| bases.contains(&base)).await?;
     if wanted.is_empty() {
         let Some((form, Listed { records: found, .. })) = run.first().copied() else {
-            return Ok(below(&listing, heights.end, follower.endpoints.len() == 1));
+            let step = below(&listing, heights.end, follower.endpoints.len() == 1);
+            return Ok(quiet.note(heights.end, step, Instant::now()));
         };
         peer.say(Channel::Files, Some(&not_taken(form, found, own)));
         // Down to the next file that is taken: an interval becomes a segment, and must not be as short as theirs.
@@ -331,5 +366,23 @@ mod tests {
         };
         assert!(of(1, SHORT_MAX - 1) && !of(1, SHORT_MAX) && !of(15, SHORT_MAX));
         assert!(of(16, SHORT_MAX) && of(16, 60_000));
+    }
+
+    #[test]
+    fn list_without_a_wanted_file_is_requested_less_often_until_other_heights_are_wanted() {
+        let (mut source, begun) = (QuietSource::new(), Instant::now());
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let mut lists = 0;
+        for now in (0..3600).map(at) {
+            if source.step(100, now).is_none() {
+                source.note(100, BackfillStep::Nothing, now);
+                lists += 1;
+            }
+        }
+        assert!((60..140).contains(&lists), "{lists} in an hour");
+        assert!(source.step(99, at(3600)).is_none());
+        source.note(99, BackfillStep::Ask { from: 7 }, at(3600));
+        assert!(matches!(source.step(99, at(3600)), Some(BackfillStep::Ask { from: 7 })));
+        assert!(source.step(99, at(3601)).is_none(), "the first wait is short again");
     }
 }

@@ -11,7 +11,7 @@ use super::archive_transfer;
 use super::error::BackfillError;
 use super::interval::BackfillInterval;
 use super::mirror_transfer;
-use super::mirror_transfer::forget_others;
+use super::mirror_transfer::{QuietSource, forget_others};
 use super::plan::plan;
 use super::transfer::BackfillStep;
 use crate::client::Backoff;
@@ -34,12 +34,19 @@ pub(crate) async fn run(
     peer: Option<Arc<MirrorSource>>,
 ) {
     let (mut backoff, mut forgotten_from) = (Backoff::new(AGAIN_FIRST, AGAIN_MAX), None);
-    let mut said = String::new();
+    let (mut quiet, mut said) = (QuietSource::new(), String::new());
     // A gap comes with opening only: once it is closed, there is none.
     while follower.backfill != BackfillTarget::None || follower.serving.reader.gap().is_some() {
         // A new mirror begins with its segments as soon as it has what proves them.
         let new = peer.is_some() && follower.status.verified().is_none();
-        let lowest = match segments(&follower, &source, peer.as_ref(), &mut forgotten_from).await {
+        let lowest = match segments(
+            &follower,
+            &source,
+            (peer.as_ref(), &mut quiet),
+            &mut forgotten_from,
+        )
+        .await
+        {
             Ok(BackfillStep::Again) => {
                 backoff.reset();
                 continue;
@@ -105,12 +112,12 @@ async fn forget_served(
 async fn segments(
     follower: &Follower,
     source: &HeightFetcher,
-    peer: Option<&Arc<MirrorSource>>,
+    (peer, quiet): (Option<&Arc<MirrorSource>>, &mut QuietSource),
     forgotten_from: &mut Option<u64>,
 ) -> Result<BackfillStep, BackfillError> {
     forget_served(follower, forgotten_from).await?;
     let step = match peer {
-        Some(peer) => mirror_transfer::fill(follower, source, peer).await?,
+        Some(peer) => mirror_transfer::fill(follower, source, peer, quiet).await?,
         None => BackfillStep::Ask { from: 0 },
     };
     #[cfg(feature = "archive")]

@@ -16,6 +16,7 @@ use crate::fetch::{Follower, HeightFetcher, RejectedPayload, unsettled};
 use crate::upstream::Priority;
 
 /// Next step below the first height.
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum BackfillStep {
     /// Something was published: look again.
     Again,
