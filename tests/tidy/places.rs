@@ -26,7 +26,7 @@ const RULES: [(&str, &str, &[&str]); 18] = [
     (
         "File::open",
         "crates/store/",
-        &["crates/store/src/reads.rs", "crates/store/src/disk/disk.rs", TESTS_OF_RESIDENCY],
+        &["crates/store/src/reads.rs", "crates/store/src/disk/real_disk.rs", TESTS_OF_RESIDENCY],
     ),
     ("read_dir", "crates/store/", &["crates/store/src/reads.rs", "crates/store/src/read_tests"]),
     ("symlink_metadata", "crates/store/", &["crates/store/src/reads.rs"]),
@@ -60,7 +60,7 @@ const CHANGES: [&str; 18] = [
 /// docs/ARCHITECTURE.md says what each changes, except [`REFERENCE`].
 const WRITERS: [(&str, &[&str]); 14] = [
     (
-        "crates/store/src/disk/disk.rs",
+        "crates/store/src/disk/real_disk.rs",
         &["File::options", "write_all_at", "set_len", "fallocate", "remove_file", "fs::rename"],
     ),
     ("crates/store/src/write/open.rs", &["create_dir_all"]),

@@ -19,8 +19,8 @@ use neve_store::{
 };
 use support::toy::UNPACKABLE;
 use support::{
-    IDENTITY, assert_clean, assert_exactly, block, every, files, logs, naive_logs, open_as,
-    rewrite, small, verify,
+    IDENTITY, Recorder, assert_clean, assert_exactly, block, every, files, logs, naive_logs,
+    open_as, rewrite, small, verify,
 };
 
 /// A disk of which one change fails.
@@ -108,6 +108,22 @@ fn whole_settled_ranges_are_packed_and_nothing_else() {
     assert_clean(dir.path());
     assert_eq!(verify(dir.path()).records.len(), records.len());
     assert_exactly(&open(dir.path()).reader, &records);
+}
+
+/// Storing stops at the reserve, and only packing gives space back.
+#[test]
+fn half_of_the_reserve_is_for_packing() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = fill(dir.path());
+    let recorder = Recorder::new(dir.path());
+    let options = Options { segment_blocks: 5, disk_reserve_bytes: 1 << 20, ..small() };
+    let mut store = recorder.open_as(options, true);
+    *recorder.free.lock().unwrap() = Some(1 << 19);
+    assert_eq!(support::pack(&mut store, 21).unwrap(), 0, "the disk is full");
+    assert_exactly(&store.reader, &records);
+    *recorder.free.lock().unwrap() = Some((1 << 20) - 1);
+    assert_eq!(support::pack(&mut store, 21).unwrap(), 16, "4 to 19");
+    assert_exactly(&store.reader, &records);
 }
 
 #[test]

@@ -1,22 +1,16 @@
-//! The only place that changes the file system.
+//! Changes of the store's files.
 //!
 //! Every change is one [`Op`], so that a test can record them, replay any prefix of them, tear the
 //! last one, or make one fail: see `tests/crash.rs`. `reads.rs` reads.
 
-use std::collections::{HashMap, VecDeque};
-use std::fs::{self, File};
+use std::collections::VecDeque;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-
-use rustix::fs::FallocateFlags;
-use rustix::io::Errno;
+use std::path::Path;
+use std::sync::Arc;
 
 use super::claims::{Claim, Claims};
 use super::names::{COPY, UNFINISHED};
 use crate::error::Error;
-use crate::reads::{NONBLOCK, regular};
 use crate::sync::file_bytes;
 
 /// A change to the directory. Names are file names within it.
@@ -144,6 +138,12 @@ impl Latch {
     pub(crate) fn beside(&self) -> Self {
         let (disk, claims) = (Arc::clone(&self.disk), Arc::clone(&self.claims));
         Self { claims, ..Self::new(disk, self.reserve) }
+    }
+
+    /// Returns this disk for work that gives back more than it takes: half of the reserve is for it. Without
+    /// that a disk could stay full that only this work would empty.
+    pub(crate) fn beside_in_reserve(&self) -> Self {
+        Self { reserve: self.reserve.div_ceil(2), ..self.beside() }
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -302,149 +302,5 @@ impl Latch {
 
     fn free_bytes(&self) -> Result<u64, Error> {
         self.disk.free_bytes().map_err(|error| Error::read(self.dir(), error))
-    }
-}
-
-/// The file system as it is.
-pub struct RealDisk {
-    dir: PathBuf,
-    /// Files under way: the active segment, one of history, a table being built. The lock is not
-    /// held while one is written or synced: another thread may be at another file.
-    open: Mutex<HashMap<String, Arc<File>>>,
-}
-
-impl RealDisk {
-    /// The directory `dir`, which exists.
-    pub fn new(dir: &Path) -> Self {
-        Self { dir: dir.to_owned(), open: Mutex::default() }
-    }
-
-    fn with_file<T>(&self, name: &str, act: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
-        // The lock is given back before `act`, which may sync for seconds.
-        let known = self.files().get(name).cloned();
-        let file = if let Some(file) = known {
-            file
-        } else {
-            let file = File::options().read(true).write(true).open(self.dir.join(name))?;
-            let file = Arc::new(file);
-            self.files().insert(name.to_owned(), Arc::clone(&file));
-            file
-        };
-        act(&file)
-    }
-
-    fn forget(&self, name: &str) {
-        self.files().remove(name);
-    }
-
-    fn files(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<File>>> {
-        // A panic while holding it leaves the map as usable as before.
-        self.open.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    fn allocate(&self, name: &str, len: u64) -> io::Result<()> {
-        let path = self.dir.join(name);
-        let file = File::options().read(true).write(true).create_new(true).open(&path)?;
-        if let Err(error) = reserve(&file, len) {
-            drop(file);
-            // A file without its space would be taken for one that was begun.
-            fs::remove_file(&path)?;
-            return Err(error);
-        }
-        self.files().insert(name.to_owned(), Arc::new(file));
-        Ok(())
-    }
-}
-
-impl Disk for RealDisk {
-    fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    fn apply(&self, op: Op<'_>) -> io::Result<()> {
-        match op {
-            Op::Allocate { name, len } => self.allocate(name, len),
-            Op::Write { name, offset, bytes } => {
-                self.with_file(name, |file| write(file, bytes, offset))
-            }
-            Op::Sync { name } => self.with_file(name, File::sync_all),
-            Op::Punch { name, offset } => {
-                let punched = self.with_file(name, |file| punch(file, offset));
-                self.forget(name); // sealing ends with it: the file is not written again
-                punched
-            }
-            Op::Rename { from, to } => {
-                // Open files would otherwise be found under names that are no longer theirs.
-                self.forget(from);
-                self.forget(to);
-                fs::rename(self.dir.join(from), self.dir.join(to))
-            }
-            Op::Remove { name } => {
-                self.forget(name);
-                fs::remove_file(self.dir.join(name))
-            }
-            Op::SyncDir if cfg!(miri) => Ok(()), // it syncs no directories
-            Op::SyncDir => File::open(&self.dir)?.sync_all(),
-        }
-    }
-
-    fn free_bytes(&self) -> io::Result<u64> {
-        free_bytes(&self.dir)
-    }
-}
-
-/// Bytes that are written at a time. For larger writes Linux takes larger pieces of memory, which
-/// in a virtual machine the host may have to find first: docs/decisions/0006.
-const PIECE: u64 = 64 << 10;
-
-/// Writes piece by piece, each up to the next multiple of [`PIECE`].
-fn write(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let room = (PIECE - offset % PIECE) as usize;
-        let (piece, rest) = bytes.split_at(room.min(bytes.len()));
-        file.write_all_at(piece, offset)?;
-        (bytes, offset) = (rest, offset + piece.len() as u64);
-    }
-    Ok(())
-}
-
-/// Opens the file whose lock the writer holds; makes it if it is not there.
-pub(crate) fn open_lock(path: &Path) -> io::Result<File> {
-    let mut options = File::options();
-    options.write(true).create(true).truncate(false).custom_flags(NONBLOCK);
-    regular(options.open(path)?)
-}
-
-/// Bytes that an ordinary user can still allocate on the file system of `dir`.
-pub fn free_bytes(dir: &Path) -> io::Result<u64> {
-    if cfg!(miri) {
-        return Ok(u64::MAX);
-    }
-    let stat = rustix::fs::statvfs(dir)?;
-    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
-}
-
-/// Reserves `len` bytes, so that a full disk is met here and not in the middle of a record.
-fn reserve(file: &File, len: u64) -> io::Result<()> {
-    if cfg!(miri) {
-        return file.set_len(len);
-    }
-    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len) {
-        // No such call on this file system: the blocks come when they are written.
-        Err(Errno::OPNOTSUPP) => file.set_len(len),
-        done => Ok(done?),
-    }
-}
-
-fn punch(file: &File, offset: u64) -> io::Result<()> {
-    let len = file.metadata()?.len().saturating_sub(offset);
-    if len == 0 || cfg!(miri) {
-        return Ok(());
-    }
-    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    match rustix::fs::fallocate(file, flags, offset, len) {
-        // Then the space comes back when the segment is evicted.
-        Err(Errno::OPNOTSUPP) => Ok(()),
-        done => Ok(done?),
     }
 }

@@ -82,7 +82,7 @@ impl Writer {
         let old = sources.into_iter().find(reaches_across).filter(|_| is_free)?;
         let options = Options { segment_blocks: span, ..self.options };
         let history = BackfillWriter::new(&self.latch, options, identity, Some(codec));
-        Some(Splitting { old, history: history.with_unfinished(SPLIT) })
+        Some(Splitting { old, history: history.with_unfinished(SPLIT).in_reserve() })
     }
 
     /// Takes the result of [`Splitting::run`]: readers see the parts. The caller runs the returned value on another

@@ -59,6 +59,11 @@ impl BackfillWriter {
         Self { unfinished, ..self }
     }
 
+    /// Lets it use half of the reserve, as what it writes is packed next.
+    pub(crate) fn in_reserve(self) -> Self {
+        Self { latch: self.latch.beside_in_reserve(), ..self }
+    }
+
     /// Fails if the disk has no room for `bytes` beside a segment that is being written.
     pub(crate) fn check_room(&self, bytes: u64) -> Result<(), Error> {
         self.latch.check_room(bytes + self.options.segment_bytes)

@@ -123,7 +123,8 @@ impl Writer {
         let (codec, identity) = (self.codec.clone()?, self.stamp?.identity);
         let range_blocks = range_blocks(self.options.segment_blocks);
         let sources = self.due_ranges(Packable { settled, unpacked_bytes }).into_iter().next()?;
-        Some(Packing { latch: self.latch.beside(), codec, identity, range_blocks, sources })
+        let latch = self.latch.beside_in_reserve();
+        Some(Packing { latch, codec, identity, range_blocks, sources })
     }
 
     /// Finds the ranges that are due, the newest first.
