@@ -62,11 +62,6 @@ impl Codec {
     pub fn new(tables_bytes_max: usize) -> Self {
         Self { tables: ModelCache::new(tables_bytes_max) }
     }
-
-    /// Returns the bytes that tables take now.
-    pub fn tables_bytes(&self) -> usize {
-        self.tables.bytes()
-    }
 }
 
 impl PackedCodec for Codec {

@@ -30,7 +30,10 @@ pub enum Error {
     },
 
     /// The stamp is damaged, or of a format that this program does not know.
-    #[error("{}: {reason}", path.display())]
+    #[error(
+        "{}: {reason}; run the release that wrote it, or remove this file: neve makes it anew from the segments",
+        path.display()
+    )]
     BadStamp {
         /// The stamp file.
         path: PathBuf,

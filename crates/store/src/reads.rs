@@ -29,6 +29,12 @@ pub(crate) fn is_disk_failure(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::IO.raw_os_error())
 }
 
+/// True if an error is one of this file, and says nothing of the store: its bytes are not there, or not delivered.
+pub(crate) fn is_of_the_file(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidInput, UnexpectedEof};
+    is_disk_failure(error) || matches!(error.kind(), InvalidInput | UnexpectedEof)
+}
+
 /// Reads, and reads again if that fails with an error that `is_failure` tells. A network's disk may fail once.
 pub(crate) fn again<T, E>(
     is_failure: impl Fn(&E) -> bool,

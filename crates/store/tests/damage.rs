@@ -125,6 +125,18 @@ fn removed_file_is_no_damage_to_the_scrubber_and_is_written_anew() {
     assert_clean(dir.path());
 }
 
+/// As when the process has too many open files.
+#[test]
+fn file_that_cannot_be_opened_is_no_damage_to_the_scrubber() {
+    let dir = tempfile::tempdir().unwrap();
+    store(dir.path());
+    let opened = open(dir.path(), small());
+    let file_in_place_of_the_directory = segment(dir.path());
+    opened.reader.scrub(&file_in_place_of_the_directory, 8, &mut |_| {}).unwrap_err();
+    assert_eq!(opened.reader.damaged(), vec![]);
+    assert!(opened.reader.scrub(dir.path(), 8, &mut |_| {}).unwrap());
+}
+
 #[test]
 fn thread_that_must_not_wait_leaves_the_first_read_to_another() {
     let dir = tempfile::tempdir().unwrap();

@@ -182,7 +182,7 @@ impl Merged {
             Ok(_) => "table fails its checksum".to_owned(),
             // Evicted, or merged into a larger one.
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(error) if is_of_the_file(&error) => error.to_string(),
+            Err(error) if reads::is_of_the_file(&error) => error.to_string(),
             Err(error) => return Err(Error::read(path, error)),
         };
         if !self.unreadable.swap(true, Ordering::Relaxed) {
@@ -208,12 +208,6 @@ impl Merged {
     pub(crate) fn table(&self) -> Result<Table<'_>, Cold> {
         Table::remembered(&self.map, self.bytes(), &self.homes)
     }
-}
-
-/// True if an error says that the bytes of the table are not there.
-fn is_of_the_file(error: &std::io::Error) -> bool {
-    reads::is_disk_failure(error)
-        || matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::UnexpectedEof)
 }
 
 /// Returns the first and the last of `heights` that no table has. `tables` are ascending and disjoint.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::memory::residency;
 use crate::read::Reader;
+use crate::reads;
 use crate::segment::{PackedCodec, Segment};
 use crate::verify::{self, Finding, Stored, Visitor};
 
@@ -34,7 +35,8 @@ impl Reader {
             Err(Error::Read { source, .. }) if source.kind() == ErrorKind::NotFound => {
                 return Ok(false);
             }
-            Err(Error::Read { source, .. }) => {
+            // Another error says nothing of the file's bytes: that of too many open files, say.
+            Err(Error::Read { source, .. }) if reads::is_of_the_file(&source) => {
                 segment.checked.note_sections(base, &source.to_string());
                 // Which records cannot be read, record by record.
                 (base..segment.end_height()).for_each(|height| {

@@ -70,20 +70,16 @@ impl Writer {
         Some(Merging { latch: self.latch.beside(), header, due })
     }
 
-    /// Takes the result of [`Merging::run`]. False if there was no room for it, or if what it
-    /// was made of is no longer there.
+    /// Takes the result of [`Merging::run`]. False if it failed, if there was no room for it,
+    /// or if what it was made of is no longer there.
     pub fn end_merge(&mut self, merged: Result<NewTable, Error>) -> Result<bool, Error> {
         let NewTable(merged, due) = match merged {
             Ok(merged) => merged,
             Err(error) if error.is_disk_full() => return Ok(false),
-            // Nothing was published. A table that has its name already is written over.
-            Err(error) if error.is_disk_failure() => {
-                tracing::warn!(%error, "hash tables not merged");
-                return Ok(false);
-            }
             Err(error) => {
-                self.latch.stop(&error);
-                return Err(error);
+                // Nothing was published. A table that has its name already is written over.
+                tracing::warn!(%error, "hash tables not merged");
+                return if error.is_latched() { Err(error) } else { Ok(false) };
             }
         };
         // Heights may have been withdrawn or evicted meanwhile; then the table names some that are gone.

@@ -275,7 +275,7 @@ impl Writer {
             let name = segment.name();
             let renamed = self.latch.apply(Op::Rename { from: &unfinished, to: &name });
             if let Err(error) = renamed {
-                // The next call tries again, from this segment on.
+                // Back to the others: what is not published is removed with them.
                 built.segments.push((segment, unfinished));
                 return Err(error);
             }
