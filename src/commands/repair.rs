@@ -46,10 +46,8 @@ async fn repair_all(config: Config) -> Result<bool, StartError> {
         return Err(StartError::NoStore(place.path().to_owned()));
     }
     let chain = Upstreams::of(&config.source, &[]).await?;
-    let Opened { writer, reader, notes } = open(&config, place.path())?;
+    let Opened { writer, reader, notes, has_dropped } = open(&config, place.path())?;
     notes.iter().for_each(|note| warn!(target: crate::observe::log::NOTES, "{note}"));
-    // Recovery drops damaged records of the active segment, and no upstream is asked for them here.
-    let dropped = notes.iter().any(|note| note.contains("unfinished or damaged record"));
     let (scrubbed, dir) = (reader.clone(), place.path().to_owned());
     let scrubbing = tokio::task::spawn_blocking(move || {
         // A scrub notes damage in the reader, and `damaged` tells of it.
@@ -87,8 +85,9 @@ async fn repair_all(config: Config) -> Result<bool, StartError> {
     if lost {
         error!("no segment can be served; neve serve fetches the heights again");
     }
-    if dropped {
-        error!("records of the active segment were dropped; neve serve fetches the heights again");
+    if has_dropped {
+        // No upstream is asked for them here.
+        error!("heights above the served range were dropped; neve serve fetches them again");
     }
     let finished = finish(ingest, writer, config.http.drain_timeout).await;
     // The end of the writer may serve segments again.
@@ -96,7 +95,7 @@ async fn repair_all(config: Config) -> Result<bool, StartError> {
     if let Some(gap) = &gap {
         warn!(from = gap.start, to = gap.end - 1, "neve serve fills the gap");
     }
-    let is_mended = failed.is_empty() && !lost && !dropped && gap.is_none() && finished;
+    let is_mended = failed.is_empty() && !lost && !has_dropped && gap.is_none() && finished;
     Ok(is_mended && is_proven(place.path(), config.fetch.admitted).await?)
 }
 

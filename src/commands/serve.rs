@@ -68,7 +68,7 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     let rules = config.misses.relay.as_ref().map_or(&[][..], |relay| &relay.rules[..]);
     let chain = Upstreams::of(&config.source, rules).await?;
     reload.header_files = chain.header_files.clone();
-    let Opened { writer, reader, notes } = open(&config, place.path())?;
+    let Opened { writer, reader, notes, .. } = open(&config, place.path())?;
     notes.iter().for_each(|note| warn!(target: observe::log::NOTES, "{note}"));
     let serving = Arc::new(Serving::new(reader));
     if let Some(stamp) = writer.stamp() {

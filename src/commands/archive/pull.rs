@@ -63,7 +63,7 @@ pub(super) async fn pulled(
     let text = |error: StartError| error.to_string();
     let store = StoreDir::of(&config).map_err(text)?;
     let chain = Upstreams::of(&config.source, &[]).await.map_err(text)?;
-    let Opened { writer, reader, notes } = open(&config, store.path()).map_err(text)?;
+    let Opened { writer, reader, notes, .. } = open(&config, store.path()).map_err(text)?;
     notes.iter().for_each(|note| complain(note));
     let serving = Arc::new(Serving::new(reader));
     if let Some(stamp) = writer.stamp() {

@@ -51,7 +51,7 @@ async fn import(config: &Config, args: &ImportArgs) -> Result<bool, StartError> 
     let mut terminate = signal(SignalKind::terminate())?;
     let place = StoreDir::of(config)?;
     let chain = Upstreams::of(&config.source, &[]).await?;
-    let Opened { writer, reader, notes } = open(config, place.path())?;
+    let Opened { writer, reader, notes, .. } = open(config, place.path())?;
     notes.iter().for_each(|note| warn!(target: crate::observe::log::NOTES, "{note}"));
     let lines = input::start(args.file.as_deref());
     let mut lines = lines.map_err(|error| StartError::Input(error.to_string()))?;

@@ -379,20 +379,33 @@ fn repair_that_leaves_a_gap_ends_with_one() {
 
 #[test]
 fn repair_that_dropped_records_of_the_active_segment_ends_with_one() {
+    let damage = |bytes: &mut [u8]| {
+        let slots = &mut bytes[4096..4096 + 32 * 64];
+        let used = slots.iter().rposition(|byte| *byte != 0).unwrap();
+        slots[used] ^= 1;
+    };
+    repair_drops(damage, "dropped 1 unfinished or damaged record(s)");
+}
+
+#[test]
+fn repair_that_set_the_active_segment_aside_ends_with_one() {
+    repair_drops(|bytes| bytes[8] ^= 1, "set aside as");
+}
+
+/// Repairs a store whose active segment has this damage.
+fn repair_drops(damage: impl Fn(&mut [u8]), note: &str) {
     let (node, dir, _) = stored(MAIN);
     let last = sealed(dir.path()).len();
     let mut paths: Vec<_> = fs::read_dir(dir.path().join("store")).unwrap().flatten().collect();
     paths.retain(|path| path.path().extension().is_some_and(|ext| ext == "seg"));
     paths.sort_by_key(fs::DirEntry::path);
     let mut bytes = fs::read(paths[last].path()).unwrap();
-    let slots = &mut bytes[4096..4096 + 32 * 64];
-    let used = slots.iter().rposition(|byte| *byte != 0).unwrap();
-    slots[used] ^= 1;
+    damage(&mut bytes);
     fs::write(paths[last].path(), bytes).unwrap();
     let (code, said) = looked_at("repair", &dir.path().join("store"));
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("dropped 1 unfinished or damaged record(s)"), "{said}");
-    assert!(said.contains("records of the active segment were dropped; neve serve"), "{said}");
+    assert!(said.contains(note), "{said}");
+    assert!(said.contains("heights above the served range were dropped; neve serve"), "{said}");
     let neve = start(dir.path(), &node, &[]);
     neve.wait_for_head(MAIN.head);
 }

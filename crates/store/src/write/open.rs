@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::candidate::{Candidate, open_table, take_run};
 use super::options::Options;
-use super::quarantine::{Quarantine, set_aside};
+use super::quarantine::{Quarantine, is_any_above, set_aside};
 use super::writer::{Locks, Writer, newest};
 use crate::disk::{
     self, COPY, Disk, LOCK_NAME, Latch, Op, RealDisk, Stamp, list, packed_name, parse_copy_name,
@@ -42,6 +42,8 @@ pub struct Opened {
     /// Notes of recovery: records dropped, files set aside or served again. Empty after a clean
     /// stop.
     pub notes: Vec<String>,
+    /// True if recovery dropped or set aside heights above the served range, which must be fetched again.
+    pub has_dropped: bool,
 }
 
 /// Opens the store in `dir`, creating the directory if there is none.
@@ -87,6 +89,7 @@ fn open_directory(
     let mut opening = Opening {
         latch: Latch::new(disk, options.disk_reserve_bytes),
         notes: Vec::new(),
+        has_dropped: false,
         aside: Vec::new(),
         expected: options.expected,
         found: None,
@@ -137,6 +140,8 @@ const NOT_DELIVERED: &str = "the disk does not deliver it";
 struct Opening {
     latch: Latch,
     notes: Vec<String>,
+    /// Records of the active segment were dropped.
+    has_dropped: bool,
     /// Names of the files that this opening has set aside.
     aside: Vec<String>,
     /// The chain that the caller wants.
@@ -245,7 +250,7 @@ impl Opening {
             Ok(Err(damage)) => damage.to_string(),
             Err(error) if error.is_disk_failure() => NOT_DELIVERED.to_owned(),
             // The file is at fault, and not the disk: others can still be served.
-            Err(Error::Read { source, .. }) if is_of_the_file(&source) => source.to_string(),
+            Err(Error::Read { source, .. }) if reads::is_of_the_file(&source) => source.to_string(),
             Err(error) => return Err(error),
         };
         self.set_aside(&name, &damage).map(|()| None)
@@ -339,7 +344,10 @@ impl Opening {
         parent: Option<Hash>,
     ) -> Result<(Option<Arc<Segment>>, Option<Active>), Error> {
         let name = segment_name(header.base_height);
-        match recover(&mut self.latch, header, parent, &mut self.notes)? {
+        let before = self.notes.len();
+        let recovered = recover(&mut self.latch, header, parent, &mut self.notes)?;
+        self.has_dropped |= self.notes.len() > before; // it notes nothing else
+        match recovered {
             Recovered::Some(active) => {
                 return Ok((Some(Arc::clone(&active.segment)), Some(active)));
             }
@@ -406,6 +414,7 @@ impl Opening {
         quarantine: Quarantine,
     ) -> Result<Opened, Error> {
         let head = newest(self.latch.dir(), &view)?;
+        let has_dropped = self.has_dropped || is_any_above(&self.aside, head);
         let view = Arc::new(ArcSwap::from_pointee(view));
         let mut writer = Writer {
             latch: self.latch,
@@ -432,17 +441,10 @@ impl Opening {
             notes.push(format!("{rejoined} heights that were set aside are served again"));
         }
         let reader = Reader::new(view, Arc::clone(&writer.quarantine.shown));
-        Ok(Opened { writer, reader, notes })
+        Ok(Opened { writer, reader, notes, has_dropped })
     }
 }
 
 fn last_hash(segments: &[Arc<Segment>]) -> Option<Hash> {
     Some(segments.last()?.tip()?.1)
-}
-
-/// True if an error is one of this file, and says nothing of the store.
-fn is_of_the_file(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{InvalidInput, UnexpectedEof};
-    matches!(error.kind(), InvalidInput | UnexpectedEof)
-        || error.raw_os_error() == Some(Errno::IO.raw_os_error())
 }

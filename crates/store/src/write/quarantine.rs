@@ -35,6 +35,12 @@ pub(crate) fn set_aside(latch: &mut Latch, name: &str) -> Result<String, Error> 
     Err(Error::read(path, std::io::Error::other("too many quarantined files of this name")))
 }
 
+/// True if one of the files begins above the newest height that is served.
+pub(super) fn is_any_above(names: &[String], head: Option<(u64, Hash)>) -> bool {
+    let base = |name: &String| parse_quarantined_name(name).map(|(base, _)| base);
+    names.iter().any(|name| base(name) > head.map(|(height, _)| height))
+}
+
 /// A file that is set aside.
 pub(crate) struct Aside {
     pub(crate) name: String,
