@@ -191,7 +191,8 @@ impl Proofs {
         [&state.segments, &state.others].iter().any(|known| known.get(&first) == Some(&digest))
     }
 
-    /// Notes the sequence of a manifest; an error if a later one was noted before, or that is not known.
+    /// Notes the sequence of a manifest; an error if a later one was noted before, if that is not known, or if the disk
+    /// does not take the note.
     pub(super) fn take_newest(&self, sequence: u64) -> Result<(), String> {
         if self.take(sequence)? {
             return Ok(());
@@ -202,8 +203,8 @@ impl Proofs {
         ))
     }
 
-    /// Notes the sequence of a manifest. False if a later one was noted before; an error if that is not known. Then the
-    /// file is read again, which an operator may have mended.
+    /// Notes the sequence of a manifest. False if a later one was noted before; an error if that is not known, or if the
+    /// disk does not take the note. In doubt the file is read again, which an operator may have mended.
     fn take(&self, sequence: u64) -> Result<bool, String> {
         if lock(&self.state).doubt.is_some() {
             self.read_file();
@@ -221,7 +222,10 @@ impl Proofs {
         }
         if sequence > known {
             // On the disk first: after a crash no lower one may pass.
-            self.note(&Note::Sequence(sequence));
+            append(&self.path, &Note::Sequence(sequence).line()).map_err(|error| {
+                let file = self.path.display();
+                format!("{file}: {error}; manifest {sequence} is taken once that file names it")
+            })?;
             lock(&self.state).sequence = sequence;
         }
         Ok(sequence >= known)
@@ -297,14 +301,12 @@ impl Proofs {
 
     /// Notes that a segment is proven, and linked to the proven one above it.
     pub(super) fn add(&self, entry: &SegmentEntry) {
-        self.note(&Note::Segment(entry.first, entry.digest));
-        lock(&self.state).segments.insert(entry.first, entry.digest);
-    }
-
-    fn note(&self, note: &Note) {
-        if let Err(error) = append(&self.path, &note.line()) {
+        let line = Note::Segment(entry.first, entry.digest).line();
+        if let Err(error) = append(&self.path, &line) {
+            // The next run proves it anew.
             warn!(file = %self.path.display(), %error, "proof of an archived segment not kept");
         }
+        lock(&self.state).segments.insert(entry.first, entry.digest);
     }
 }
 
@@ -315,9 +317,14 @@ fn append(path: &Path, line: &str) -> io::Result<()> {
     file.sync_data()
 }
 
-/// Removes a last line that is cut off. Returns the bytes that end one which is whole otherwise.
+/// Removes a last line that is cut off, and makes the name of a new file durable. Returns the bytes that end a line which
+/// is whole otherwise.
 fn begin_line(path: &Path, file: &File) -> io::Result<&'static str> {
-    let Some(last) = file.metadata()?.len().checked_sub(1) else { return Ok("") };
+    let Some(last) = file.metadata()?.len().checked_sub(1) else {
+        // A new file: without its name a crash would forget all of its lines.
+        path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())?;
+        return Ok("");
+    };
     let mut end = [0];
     File::open(path)?.read_exact_at(&mut end, last)?;
     if end == *b"\n" {

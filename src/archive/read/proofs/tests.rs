@@ -68,6 +68,19 @@ fn earlier_manifest_is_refused_after_a_restart() {
     assert!(took(3) && took(3) && !took(2) && took(4) && !took(3));
 }
 
+/// After a crash an earlier manifest would pass.
+#[test]
+fn manifest_whose_sequence_the_disk_does_not_take_is_not_taken() {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let path = dir.path().join("store/proofs");
+    let proofs = Proofs::open(dir.path().into(), path.clone());
+    let refused = proofs.take_newest(5).expect_err("there is no directory");
+    assert!(refused.contains("manifest 5 is taken once that file names it"), "{refused}");
+    fs::create_dir(dir.path().join("store")).expect("it can be made");
+    assert_eq!(proofs.take_newest(5), Ok(()));
+    assert_eq!(Proofs::open(dir.path().into(), path).take(4), Ok(false));
+}
+
 /// Segments that lead to the anchor are apart from those that lead to the tail until both meet.
 #[test]
 fn segments_below_the_anchor_are_a_range_of_their_own() {
@@ -196,7 +209,7 @@ fn note_after_a_line_that_was_cut_off_is_read_at_the_next_start() {
     let line = segment.line();
     for length in 0..line.len() {
         fs::write(&path, &line[..length]).expect("a file");
-        open().note(&segment);
+        append(&path, &segment.line()).expect("the disk takes it");
         assert_eq!(lock(&open().state).segments.get(&64), Some(&Digest([2; 32])), "{length}");
     }
 }
