@@ -5,6 +5,7 @@ use neve_record::assemble::{Assembled, assemble};
 use neve_record::parts::{FULL, RECEIPTS, readable_part};
 use neve_store::Reader;
 use neve_store::residency::loaded;
+use tokio::task::spawn_blocking;
 use tracing::warn;
 
 use super::height_fetcher::HeightFetcher;
@@ -58,7 +59,7 @@ pub(crate) async fn rebuild(
     Rebuilt { window, givers, is_whole }
 }
 
-/// Rebuilds the window above the head from the store alone. Settled heights that the store lacks
+/// Rebuilds the window above the head from the store alone, on this thread. Settled heights that the store lacks
 /// stay unproven.
 ///
 /// # Errors
@@ -66,7 +67,7 @@ pub(crate) async fn rebuild(
 pub(crate) fn of_store(reader: &Reader, checks: Checks) -> Result<Settlement, u64> {
     let Some(range) = reader.range() else { return Ok(Settlement::new(BYTES_MAX)) };
     let checks = Checks { senders: false, ..checks };
-    let read = |height| stored(reader, height, checks).ok_or(height);
+    let read = |height| read(reader, height, checks).ok_or(height);
     let header = read(*range.end())?.header;
     let mut window = Settlement::resume(&CheckedHeader::of(&header), BYTES_MAX);
     for height in window.unsettled().filter(|height| height >= range.start()) {
@@ -83,7 +84,7 @@ async fn height(
     checks: Checks,
 ) -> Option<(Assembled, Option<usize>)> {
     // A damaged record is fetched instead, like one that was evicted.
-    if let Some(assembled) = stored(reader, height, checks) {
+    if let Some(assembled) = stored(reader, height, checks).await {
         return Some((assembled, None));
     }
     let fetched = source.fetch_needed(FetchNeed::new(height, purpose), checks).await?;
@@ -91,7 +92,21 @@ async fn height(
 }
 
 /// A stored height, proven again.
-pub(crate) fn stored(reader: &Reader, height: u64, checks: Checks) -> Option<Assembled> {
+pub(crate) async fn stored(reader: &Reader, height: u64, checks: Checks) -> Option<Assembled> {
+    off_task(reader, move |reader| read(reader, height, checks)).await
+}
+
+/// Reads the store on a thread that may wait for the disk: the task that accepts connections and follows must not.
+/// `None` also if the read panicked.
+pub(crate) async fn off_task<T: Send + 'static>(
+    reader: &Reader,
+    read: impl FnOnce(&Reader) -> Option<T> + Send + 'static,
+) -> Option<T> {
+    let reader = reader.clone();
+    spawn_blocking(move || read(&reader)).await.ok()?
+}
+
+fn read(reader: &Reader, height: u64, checks: Checks) -> Option<Assembled> {
     let (block, receipts) = loaded(|| {
         let record = reader.record(height)?;
         Some((readable_part(&record, FULL).ok()??, readable_part(&record, RECEIPTS).ok()??))
@@ -103,4 +118,49 @@ pub(crate) fn stored(reader: &Reader, height: u64, checks: Checks) -> Option<Ass
             None
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::Arc;
+
+    use futures_util::FutureExt;
+    use neve_devnet::{Chain, Config, Part};
+    use neve_jsonrpc::Rules;
+    use neve_store::{Hash, Identity, Options};
+    use tokio::task::unconstrained;
+
+    use super::*;
+    use crate::config::settings;
+    use crate::fetch::Evidence;
+    use crate::upstream::UpstreamPool;
+
+    /// The task that waits for it accepts connections, too.
+    #[tokio::test]
+    async fn stored_heights_are_read_and_proven_on_another_thread() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let opened = neve_store::open(dir.path(), Options::default());
+        let (mut writer, reader) = opened.map(|it| (it.writer, it.reader)).expect("it is empty");
+        let chain = Config::test().chain;
+        let checks = Checks { chain_id: chain.chain_id, senders: true, ..CHECKS };
+        writer.bind(Identity { chain_id: chain.chain_id, genesis: Hash([9; 32]) }, 0).unwrap();
+        let mut chain = Chain::new(chain);
+        for _ in 0..3 {
+            let block = chain.next_block();
+            let text = block.answer(Part::Full, Rules::BeforeHelicon);
+            let assembled = assemble(&text, block.receipts(), &checks).expect("it is right");
+            writer.append(&assembled.record).expect("the disk takes it");
+        }
+        let (config, _) = settings::Config::from_flags(&["--dev"]).expect("they are allowed");
+        let (pool, evidence) = (UpstreamPool::new(Vec::new(), 1), Evidence::new(dir.path()));
+        let source = HeightFetcher::new(pool, evidence, Arc::default(), &config.fetch);
+        let mut rebuilt = pin!(rebuild(&reader, &source, Some(2), Priority::Backfill, checks));
+        let at_once = unconstrained(&mut rebuilt).now_or_never();
+        assert!(at_once.is_none(), "it was read on this thread");
+        assert!(rebuilt.await.is_whole);
+    }
+
+    const CHECKS: Checks =
+        Checks { chain_id: 0, senders: false, admitted: neve_chain::AdmittedKeys::NONE };
 }

@@ -13,8 +13,8 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use neve_chain::{CheckedHeader, Checks, Disproof, Proof, Settlement};
 use neve_record::assemble::Assembled;
-use neve_store::Hash;
 use neve_store::residency::loaded;
+use neve_store::{Hash, Reader};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
@@ -55,7 +55,7 @@ impl<'f> BackfillInterval<'f> {
     pub(super) async fn run(mut self) -> Result<(), BackfillError> {
         let reader = &self.follower.serving.reader;
         let last = *self.interval.end();
-        let parent = loaded(|| reader.record(last + 1).map(|above| above.parent()));
+        let parent = parent_of(reader, last + 1).await;
         // The proven block above names the hash of the last one here: all else follows from it.
         let parent = parent.ok_or(BackfillError::Unreadable)?;
         let hashes = header_chain::hashes(self.source, self.interval.clone(), parent).await;
@@ -106,7 +106,7 @@ impl<'f> BackfillInterval<'f> {
             Err(why) => return Err(why),
         }
         // Before readers see them: headers above prove the last receipts.
-        self.settle_above(&mut window)?;
+        self.settle_above(&mut window).await?;
         let built = history.finish().await??;
         let heights = self.follower.ingest.prepend(built).await??;
         info!(first, last, heights, elapsed = ?begun.elapsed(), "backfilled");
@@ -209,7 +209,10 @@ impl<'f> BackfillInterval<'f> {
     }
 
     /// Lets the stored headers above settle the last heights.
-    pub(crate) fn settle_above(&mut self, window: &mut Settlement) -> Result<(), BackfillError> {
+    pub(crate) async fn settle_above(
+        &mut self,
+        window: &mut Settlement,
+    ) -> Result<(), BackfillError> {
         let last = *self.interval.end();
         for height in last + 1.. {
             if window.settled().is_some_and(|settled| settled >= last) {
@@ -217,7 +220,7 @@ impl<'f> BackfillInterval<'f> {
             }
             // What is stored was proven when it came: only its receipts are needed.
             let checks = Checks { senders: false, ..self.checks };
-            let stored = unsettled::stored(&self.follower.serving.reader, height, checks);
+            let stored = unsettled::stored(&self.follower.serving.reader, height, checks).await;
             let Assembled { header, unsettled, .. } = stored.ok_or(BackfillError::Unreadable)?;
             let settled = window.settle(&CheckedHeader::of(&header));
             let proof = settled.inspect_err(|disproof| self.blame(disproof))?;
@@ -240,4 +243,10 @@ impl<'f> BackfillInterval<'f> {
             guilty.for_each(|(_, by)| self.source.pool.upstreams[*by].penalize(disproof.reason()));
         }
     }
+}
+
+/// Parent of a stored block.
+pub(super) async fn parent_of(reader: &Reader, height: u64) -> Option<Hash> {
+    let parent = move |reader: &Reader| loaded(|| reader.record(height).map(|one| one.parent()));
+    unsettled::off_task(reader, parent).await
 }

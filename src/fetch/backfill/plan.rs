@@ -3,12 +3,12 @@
 use std::ops::{Range, RangeInclusive};
 use std::time::SystemTime;
 
-use neve_store::RecordRef;
+use neve_store::Reader;
 use neve_store::residency::loaded;
 
 use crate::config::StartAt;
 use crate::config::settings::BackfillTarget;
-use crate::fetch::Follower;
+use crate::fetch::{Follower, unsettled};
 use crate::shared::PushStatus;
 
 /// Records that are looked at to know how large the next ones will be.
@@ -19,13 +19,13 @@ const OVERHEAD: u64 = 16;
 /// leave a small segment over.
 const FILL: u64 = 10;
 
-/// The next interval, not below `lowest`, if there is one, and it can be proven.
+/// The next interval, not below `lowest`, if there is one, and it can be proven. Waits for the disk.
 pub(super) fn plan(follower: &Follower, lowest: u64) -> Option<RangeInclusive<u64>> {
     let (reader, status) = (&follower.serving.reader, &follower.status);
     let range = reader.range()?;
-    let first = reader.record(*range.start())?;
+    let first = timestamp(reader, *range.start())?;
     let bytes = follower.ingest.segment_bytes();
-    let has_room = has_room(follower, &first, bytes);
+    let has_room = has_room(follower, first, bytes);
     // Without room it has all that it may have.
     let goal = if has_room { goal(follower, *range.end()) } else { *range.start() };
     let lowest = reader.gap().map_or(lowest, |gap| lowest.max(gap.start)); // and no further at once
@@ -76,15 +76,21 @@ fn lacks(push: &PushStatus, gap: &Range<u64>) -> bool {
 }
 
 /// True if a further segment below the first height would be kept. False for an empty store.
-pub(crate) fn has_room_below(follower: &Follower) -> bool {
-    let reader = &follower.serving.reader;
-    let first = reader.range().and_then(|range| reader.record(*range.start()));
-    first.is_some_and(|first| has_room(follower, &first, follower.ingest.segment_bytes()))
+pub(crate) async fn has_room_below(follower: &Follower) -> bool {
+    let first = |reader: &Reader| timestamp(reader, *reader.range()?.start());
+    let first = unsettled::off_task(&follower.serving.reader, first).await;
+    first.is_some_and(|first| has_room(follower, first, follower.ingest.segment_bytes()))
 }
 
-/// True if a further segment would be kept: it fits into the bound of bytes, with the one that the
-/// head needs next, and its newest block is young enough. Quarantined files make room for it.
-fn has_room(follower: &Follower, first: &RecordRef, segment_bytes: u64) -> bool {
+/// Time of a stored block; the latest of all if it cannot be read.
+fn timestamp(reader: &Reader, height: u64) -> Option<u64> {
+    let record = reader.record(height)?;
+    Some(loaded(|| Some(record.timestamp())).unwrap_or(u64::MAX))
+}
+
+/// True if a further segment below the block of time `first` would be kept: it fits into the bound of bytes, with the one
+/// that the head needs next, and its newest block is young enough. Quarantined files make room for it.
+fn has_room(follower: &Follower, first: u64, segment_bytes: u64) -> bool {
     if fills_for_archive(follower) {
         return true;
     }
@@ -93,9 +99,8 @@ fn has_room(follower: &Follower, first: &RecordRef, segment_bytes: u64) -> bool 
     let used = usage.disk_bytes - usage.quarantined_bytes;
     let fits = retention.bytes.is_none_or(|limit| used + 2 * segment_bytes <= limit);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    // The head's time, if the system clock is ahead of it: so does eviction.
+    // By the head's time, if the system clock is ahead of it: so does eviction.
     let head = follower.serving.reader.head().map_or(u64::MAX, |head| head.timestamp());
-    let first = loaded(|| Some(first.timestamp())).unwrap_or(head);
     let age = now.as_secs().min(head).saturating_sub(first);
     fits && retention.age.is_none_or(|limit| age < limit.as_secs())
 }

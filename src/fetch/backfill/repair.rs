@@ -12,7 +12,6 @@ use futures_util::{StreamExt, stream};
 use metrics::counter;
 use neve_chain::{CheckedHeader, Checks, Settlement};
 use neve_record::assemble::Assembled;
-use neve_store::residency::loaded;
 use neve_store::{Damaged, Error, Hash, Reader, Record, Repair};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -21,7 +20,7 @@ use tracing::{info, warn};
 
 use super::error::BackfillError;
 use super::header_chain;
-use super::interval::BackfillInterval;
+use super::interval::{BackfillInterval, parent_of};
 use crate::client::Backoff;
 use crate::fetch::{Fetched, Follower, HeightFetcher, note_proof, unsettled};
 use crate::upstream::{FetchNeed, Priority};
@@ -104,7 +103,7 @@ async fn hashes(
         let known = if last == *repair.heights().end() {
             repair.last_hash()
         } else {
-            loaded(|| reader.record(last + 1).map(|above| above.parent()))
+            parent_of(reader, last + 1).await
         };
         let known = known.ok_or(BackfillError::Unreadable)?;
         let limit = HEIGHT_TIMEOUT * run.len().min(10_000) as u32;
@@ -167,7 +166,7 @@ impl Mending<'_> {
             next = height + 1;
         }
         let repair = keep(repair, next..heights.end() + 1).await?;
-        self.settle_all()?;
+        self.settle_all().await?;
         Ok(repair)
     }
 
@@ -178,7 +177,7 @@ impl Mending<'_> {
             && !self.is_settled()
         {
             let next = *next;
-            self.pass(next)?;
+            self.pass(next).await?;
         }
         // Between two damaged heights that are far apart a new window is cheaper than all headers
         // in between.
@@ -206,19 +205,18 @@ impl Mending<'_> {
     }
 
     /// Lets stored headers settle all that was fetched.
-    fn settle_all(&mut self) -> Result<(), BackfillError> {
+    async fn settle_all(&mut self) -> Result<(), BackfillError> {
         while !self.is_settled() {
             let Some((_, next)) = self.window else { return Err(BackfillError::Unreadable) };
-            self.pass(next)?;
+            self.pass(next).await?;
         }
         Ok(())
     }
 
-    fn pass(&mut self, height: u64) -> Result<(), BackfillError> {
+    async fn pass(&mut self, height: u64) -> Result<(), BackfillError> {
         let checks = Checks { senders: false, ..self.checks };
-        let stored =
-            unsettled::stored(self.reader, height, checks).ok_or(BackfillError::Unreadable)?;
-        self.take(height, stored).map(drop)
+        let stored = unsettled::stored(self.reader, height, checks).await;
+        self.take(height, stored.ok_or(BackfillError::Unreadable)?).map(drop)
     }
 
     /// Holds receipts that are not settled yet against this height's header.

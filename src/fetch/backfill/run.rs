@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::spawn_blocking;
 use tracing::{debug, warn};
 
 #[cfg(feature = "archive")]
@@ -61,10 +62,9 @@ pub(crate) async fn run(
                 None
             }
         };
-        let planned = lowest.and_then(|lowest| plan(&follower, lowest));
         // Its requests wait for an upstream, and an archive may have the heights meanwhile.
         let is_asked = source.pool.sight().borrow().admitted > 0;
-        let Some(interval) = planned.filter(|_| is_asked) else {
+        let Some(interval) = planned(&follower, lowest.filter(|_| is_asked)).await else {
             tokio::time::sleep(if new { LOOK_SOON } else { LOOK_EVERY }).await;
             continue;
         };
@@ -81,6 +81,12 @@ pub(crate) async fn run(
             }
         }
     }
+}
+
+/// Plans the next interval on a thread that may wait for the disk: the sample may be packed.
+async fn planned(follower: &Arc<Follower>, lowest: Option<u64>) -> Option<RangeInclusive<u64>> {
+    let (follower, lowest) = (Arc::clone(follower), lowest?);
+    spawn_blocking(move || plan(&follower, lowest)).await.ok()?
 }
 
 /// Says why an interval failed. The same words again are no news: upstreams may lack a height for good.

@@ -144,7 +144,7 @@ async fn take<S: SegmentSource>(
     entry: S::Entry,
 ) -> Result<VerifiedSegment, TransferError<S::Failure>> {
     // Before the download: what retention would evict at once need not come.
-    if !has_room_below(follower) {
+    if !has_room_below(follower).await {
         return Err(TransferError::Full);
     }
     segments.take(entry).await
@@ -188,7 +188,7 @@ async fn publish(
     let begun = Instant::now();
     let VerifiedSegment { built, mut window } = checked;
     let (first, last) = (heights.start, heights.end - 1);
-    BackfillInterval::new(follower, source, first..=last).settle_above(&mut window)?;
+    BackfillInterval::new(follower, source, first..=last).settle_above(&mut window).await?;
     let heights = follower.ingest.prepend(built).await??;
     info!(first, last, heights, elapsed = ?begun.elapsed(), "segment accepted");
     Ok(())

@@ -10,7 +10,7 @@ use neve_chain::{CheckedHeader, Checks, Disproof, Header, Settlement, TotalDiffi
 use neve_record::assemble::Assembled;
 use neve_record::parts::{FULL, RECEIPTS, readable_part};
 use neve_store::residency::loaded;
-use neve_store::{Hash, Record};
+use neve_store::{Hash, Reader, Record};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
@@ -120,7 +120,8 @@ impl<'f> Session<'f> {
         let mut from = None;
         // Nothing above the upstreams' head can be compared yet.
         let mut next = self.last.map(|(head, _)| head.min(upstream_head));
-        while let Some((height, ours)) = next.and_then(|height| self.stored_hash(height)) {
+        while let Some(height) = next {
+            let Some(ours) = self.stored_hash(height).await else { break };
             let settled = proven.is_none_or(|proven| height <= proven);
             // Proven heights cannot be wrong, and one that an upstream shares has all below it in
             // common.
@@ -159,9 +160,9 @@ impl<'f> Session<'f> {
         denied
     }
 
-    fn stored_hash(&self, height: u64) -> Option<(u64, Hash)> {
-        let record = || self.follower.serving.reader.record(height).map(|record| record.hash());
-        Some((height, loaded(record)?))
+    async fn stored_hash(&self, height: u64) -> Option<Hash> {
+        let hash = move |reader: &Reader| loaded(|| reader.record(height).map(|one| one.hash()));
+        unsettled::off_task(&self.follower.serving.reader, hash).await
     }
 
     /// Returns the next height. Rebuilds the window of unsettled heights before it.
