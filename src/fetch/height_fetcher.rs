@@ -22,7 +22,9 @@ use crate::client::{Backoff, CallError};
 use crate::mirror::Channel;
 use crate::shared::lock::lock;
 use crate::shared::{StageTimes, add_elapsed};
-use crate::upstream::{BlockName, FetchNeed, FetchPermit, LATE, Priority, Upstream, UpstreamPool};
+use crate::upstream::{
+    AfterFailure, BlockName, FetchNeed, FetchPermit, LATE, Priority, Upstream, UpstreamPool,
+};
 
 /// Wait for a height that is announced but not there yet. Behind a balancer that takes some milliseconds.
 const NOT_YET_FIRST: Duration = Duration::from_millis(20);
@@ -191,18 +193,12 @@ impl HeightFetcher {
                 upstream.state().window.refused(Instant::now());
                 need.not(lease.place, retry.refused.wait());
             }
-            // Not excluded for this height: the upstream pauses for all heights instead.
-            FetchError::Call(CallError::Throttled { after, status }) => {
-                debug!(need.height, %status, ?after, "throttled");
-                upstream.throttles(after);
-            }
-            FetchError::Call(error) if upstream.tolerates(&error) => {
-                debug!(need.height, upstream = upstream.name, %error, "asked again");
-                need.not(lease.place, retry.unlucky.wait());
-            }
             FetchError::Call(error) => {
-                upstream.fails(error);
-                self.pool.changed(false);
+                debug!(need.height, upstream = upstream.name, %error, "height not fetched");
+                // If it pauses, it does so for all heights: it is not excluded for this one.
+                if self.pool.failed(upstream, error) == AfterFailure::Tolerated {
+                    need.not(lease.place, retry.unlucky.wait());
+                }
             }
             FetchError::Refused(reason, why) => {
                 refuse(need.height, Some(&upstream.name), reason, &why);
@@ -383,7 +379,8 @@ impl HeightFetcher {
         let (mut agreed, mut denied) = (vec![fetched.from], Vec::new());
         loop {
             for (place, upstream) in self.pool.admitted() {
-                if agreed.contains(&place) || denied.contains(&place) {
+                let has_said = agreed.contains(&place) || denied.contains(&place);
+                if has_said || upstream.resting().is_some() {
                     continue;
                 }
                 upstream.charge(1);
@@ -395,7 +392,9 @@ impl HeightFetcher {
                         counter!("neve_upstream_disagreements_total").increment(1);
                         denied.push(place);
                     }
-                    Ok(None) | Err(_) => {} // not yet, or its monitor will notice
+                    Err(CallError::Throttled { after, .. }) => upstream.throttles(after),
+                    // Not yet, or its monitor will notice: it may never give a height that ends its bad luck.
+                    Ok(None) | Err(_) => {}
                 }
                 if agreed.len() >= self.agree {
                     return true;

@@ -17,7 +17,7 @@ pub(crate) use head_listener::{Announced, HeadListener, height};
 pub(crate) use limits::RateLimiter;
 pub(crate) use monitor::UpstreamMonitor;
 pub(crate) use node_info::{NodeInfo, watch_upgrades};
-pub(crate) use pool::{FetchPermit, PoolSlot, UpstreamPool};
+pub(crate) use pool::{AfterFailure, FetchPermit, PoolSlot, UpstreamPool};
 pub(crate) use pool_state::PoolState;
 pub(crate) use probe::{BlockName, rules_of};
 #[cfg(test)]

@@ -21,6 +21,7 @@ use super::fetch_need::{FetchNeed, Priority};
 use super::pool_state::PoolState;
 use super::rank::Rank;
 use super::state::Upstream;
+use crate::client::CallError;
 use crate::shared::Status;
 use crate::shared::lock::lock;
 
@@ -73,6 +74,17 @@ pub(crate) struct FetchPermit {
     at: Instant,
 }
 
+/// Consequence of a call that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AfterFailure {
+    /// All requests to the upstream pause.
+    Paused,
+    /// It may be bad luck: the upstream is asked on.
+    Tolerated,
+    /// The upstream is not asked until its monitor has looked after it.
+    Ejected,
+}
+
 impl UpstreamPool {
     pub(crate) fn new(upstreams: Vec<Arc<Upstream>>, quorum: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -120,6 +132,22 @@ impl UpstreamPool {
             std::mem::replace(sight, next) != next
         });
         self.wake.notify_one();
+    }
+
+    /// Takes the error of a call to an upstream, whatever the call was for. An upstream that throttles works.
+    pub(crate) fn failed(&self, upstream: &Upstream, error: CallError) -> AfterFailure {
+        match error {
+            CallError::Throttled { after, .. } => {
+                upstream.throttles(after);
+                AfterFailure::Paused
+            }
+            error if upstream.tolerates(&error) => AfterFailure::Tolerated,
+            error => {
+                upstream.fails(error);
+                self.changed(false);
+                AfterFailure::Ejected
+            }
+        }
     }
 
     /// Notes that the chain has an asynchronous block.
@@ -382,6 +410,22 @@ mod tests {
         pool.upstreams[0].admit(7, 7, Rules::BeforeHelicon);
         pool.changed(false);
         assert_eq!(pool.sight().borrow().rules(), Rules::BeforeHelicon, "an older release");
+    }
+
+    #[tokio::test]
+    async fn upstream_that_throttles_pauses_and_one_that_is_away_is_ejected() {
+        let pool = pool_at(&[200]);
+        let upstream = &pool.upstreams[0];
+        let admitted = || pool.sight().borrow().admitted;
+        let status = hyper::StatusCode::TOO_MANY_REQUESTS;
+        let after = Some(Duration::from_secs(9));
+        let throttled = CallError::Throttled { status, after };
+        assert_eq!(pool.failed(upstream, throttled), AfterFailure::Paused);
+        assert_eq!((upstream.resting().is_some(), admitted()), (true, 1));
+        let late = CallError::TimedOut(Duration::ZERO);
+        assert_eq!((pool.failed(upstream, late), admitted()), (AfterFailure::Tolerated, 1));
+        let away = CallError::Unreachable("refused".into());
+        assert_eq!((pool.failed(upstream, away), admitted()), (AfterFailure::Ejected, 0));
     }
 
     #[tokio::test]

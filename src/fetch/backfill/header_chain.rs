@@ -12,7 +12,7 @@ use tracing::debug;
 
 use crate::client::{Backoff, CallError};
 use crate::fetch::{HeightFetcher, refuse};
-use crate::upstream::{FetchNeed, Priority, Upstream};
+use crate::upstream::{AfterFailure, FetchNeed, Priority, Upstream};
 
 /// Headers in a batch: some 2 KB each.
 const HEADERS_A_BATCH: u64 = 100;
@@ -82,6 +82,7 @@ async fn linked(
                 upstream.penalize("backfill_link");
                 need.not(lease.place, again.wait());
             }
+            // A pause of its own: no height comes meanwhile that would end one of `throttles`.
             Err(CallError::Throttled { after, .. }) => {
                 upstream.pause(after.unwrap_or_default().max(again.wait()));
             }
@@ -89,10 +90,10 @@ async fn linked(
                 debug!(%error, upstream = upstream.name, "upstream sends no headers");
                 need.not(lease.place, again.wait());
             }
-            Err(error) if upstream.tolerates(&error) => need.not(lease.place, again.wait()),
             Err(error) => {
-                upstream.fails(error);
-                source.pool.changed(false);
+                if source.pool.failed(upstream, error) == AfterFailure::Tolerated {
+                    need.not(lease.place, again.wait());
+                }
             }
         }
     }

@@ -142,6 +142,7 @@ impl<'f> Session<'f> {
     async fn is_denied(&self, height: u64, ours: Hash) -> bool {
         let mut denied = false;
         for (_, upstream) in self.source.pool.admitted() {
+            upstream.charge(1);
             match upstream.client.hash(height).await {
                 // One upstream with our block is enough: the others may be on a fork of their own.
                 Ok(Some(theirs)) if theirs == ours => return false,
@@ -151,10 +152,7 @@ impl<'f> Session<'f> {
                     denied = true;
                 }
                 Ok(None) => {}
-                Err(error) => {
-                    upstream.fails(error);
-                    self.source.pool.changed(false);
-                }
+                Err(error) => _ = self.source.pool.failed(&upstream, error),
             }
         }
         denied

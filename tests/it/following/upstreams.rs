@@ -249,6 +249,28 @@ fn upstreams_that_must_agree() {
     assert_eq!(neve.health()["blocks"]["head"], HEAD);
 }
 
+/// An upstream that must confirm each block wants a pause.
+#[test]
+fn upstream_that_throttles_is_not_asked_to_agree_before_its_pause_ends() {
+    let devnets = two();
+    let (_dir, neve) = start(&devnets, &["--upstream-quorum", "2"]);
+    neve.wait_for_head(HEAD);
+    wait_until_both_are_asked(&neve);
+    let pause = Fault::Status(429, RetryAfter::Seconds(4));
+    devnets[1].faults().inject(pause.on(BLOCK));
+    advance(&devnets, 5);
+    neve.wait("a pause", |_| (state(&neve, &devnets[1]) == "paused").then_some(()));
+    let labels = format!("method=\"{BLOCK}\",reason=\"throttled\"");
+    let throttled = || neve.count(&format!("neve_upstream_call_errors_total{{{labels}}}"));
+    let before = throttled();
+    std::thread::sleep(Duration::from_secs(3));
+    let more = throttled() - before;
+    assert!(more <= 1, "{more} requests in its pause");
+    assert_eq!(neve.health()["blocks"]["head"], HEAD, "one upstream has confirmed");
+    devnets[1].faults().clear();
+    neve.wait_for_head(HEAD + 5);
+}
+
 #[test]
 fn requests_are_paced() {
     let devnet = devnet_of(config());
