@@ -182,7 +182,10 @@ impl ArchivedFiles {
         }
         let (of, over, keys) = (segment.clone(), Arc::clone(&file), Arc::clone(keys));
         let wanted = self.pages.compute(move || wanted_pages(&of, &over, &keys, heights)).await?;
-        let wanted = wanted.ok_or(ObjectNotRead::Changed)?;
+        let Some(wanted) = wanted else {
+            self.pages.forget(&entry.digest); // the disk may have changed them since they were proven
+            return Err(ObjectNotRead::Changed);
+        };
         let gap_max = if searches { self.beside_max() } else { 0 };
         self.bring_with(&file, &wanted, || file.between(&wanted, gap_max), budget).await?;
         self.pages.dir.touch(&file.name);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use neve_archive::{Manifest, SegmentEntry, TermPages, segment_bit, segments_in};
-use neve_store::{ArchivedSegment, PackedPages, WithoutLogs};
+use neve_store::{ArchivedSegment, WithoutLogs};
 
 use super::archived_files::{ArchivedFiles, Borrowed, Keys, Known};
 use super::budget::{Budget, PAGES_MAX};
@@ -231,9 +231,9 @@ fn fitting_end(
 fn look_up(file: &PageFile, terms: &TermPages, keys: &[Vec<u64>]) -> Option<u64> {
     keys.iter().try_fold(u64::MAX, |all, keys| {
         let some = keys.iter().filter(|key| **key != 0).try_fold(0, |some, key| {
-            let extent = file.extent(&terms.of_term(*key));
-            let part = file.read(extent.start, (extent.end - extent.start) as usize)?;
-            Some(some | segments_in(extent.start, &part, *key))
+            let pages = terms.of_term(*key);
+            let start = file.extent(&pages).start;
+            Some(some | segments_in(start, &file.read_index(pages)?, *key))
         });
         Some(all & some?)
     })

@@ -356,6 +356,22 @@ impl PageFile {
         0
     }
 
+    /// Reads whole pages of an index and compares them with the list again: its entries have no checksum, and the disk may
+    /// have changed them. `None` if one differs or cannot be read; the next request brings it.
+    pub(super) fn read_index(&self, pages: Range<usize>) -> Option<Vec<u8>> {
+        let bytes = self.extent(&pages);
+        let found = self.read(bytes.start, (bytes.end - bytes.start) as usize);
+        let bad = self.unproven(&pages, found.as_deref().unwrap_or_default());
+        bad.iter().for_each(|page| self.note_lost(*page));
+        found.filter(|_| bad.is_empty())
+    }
+
+    fn note_lost(&self, page: usize) {
+        if let Some(word) = self.proven.get(page / u64::BITS as usize) {
+            word.fetch_and(!bit(page), Ordering::Release);
+        }
+    }
+
     fn note_proven(&self, page: usize) {
         if let Some(word) = self.proven.get(page / u64::BITS as usize) {
             // Release: a reader that sees the bit finds the page.

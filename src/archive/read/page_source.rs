@@ -213,7 +213,8 @@ impl PageSource {
         self.evidence.keep_page(&RejectedPage { object: name.to_string(), page, bytes });
     }
 
-    fn forget(&self, digest: &Digest) {
+    /// Closes an object: the next request compares its pages with their digests before it reads them.
+    pub(super) fn forget(&self, digest: &Digest) {
         lock(&self.segments).remove(digest);
         lock(&self.files).remove(digest);
     }
@@ -239,6 +240,8 @@ impl PageSource {
         let cell = cells.entry(digest).or_default();
         if cell.get().is_some_and(|(_, segment)| segment.has_damage()) {
             *cell = Arc::default(); // read anew
+            // The disk may have changed its pages: they are compared with their digests again.
+            lock(&self.files).remove(&digest);
         }
         OpeningSegment { cell: Arc::clone(cell), pages: self, digest }
     }

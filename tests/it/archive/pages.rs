@@ -1,6 +1,10 @@
 //! Segments of many pages: reads of few of them, and faults of one.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use neve_devnet::Helicon;
 
 use super::bucket::{Bucket, LAST, reads};
 use crate::support::neve::{Neve, fresh_dir};
@@ -132,4 +136,61 @@ fn segment_that_many_requests_read_from_is_brought_whole() {
     }
     assert_eq!(reads(&replica, "segment"), before, "all of it is here");
     replica.stop_in_time();
+}
+
+/// Flips all bytes of the pages that a replica has of objects of a kind.
+fn rot(dir: &Path, kind: &str) {
+    let mut files = 0;
+    for entry in fs::read_dir(dir.join("store/archive")).expect("it has pages") {
+        let path = entry.expect("it can be read").path();
+        if !path.to_string_lossy().contains(kind) {
+            continue;
+        }
+        let mut bytes = fs::read(&path).expect("it can be read");
+        bytes.iter_mut().filter(|byte| **byte != 0).for_each(|byte| *byte = !*byte | 1);
+        let file = File::options().write(true).open(&path).expect("it is ours");
+        file.write_all_at(&bytes, 0).expect("the disk takes it");
+        files += 1;
+    }
+    assert!(files > 0, "{kind}");
+}
+
+/// A page is compared with its digest when it comes. The disk may change it while neve runs.
+#[test]
+fn pages_that_rot_while_neve_runs_give_no_false_answer_and_come_again() {
+    let bucket = Bucket::new(Helicon::Never);
+    let dir = fresh_dir();
+    let replica = bucket.replica(dir.path(), &[]);
+    let block = bucket.node.block(7).expect("it is there");
+    let calls = [
+        ("eth_getBlockByNumber", r#"["0x7",true]"#.to_owned()),
+        ("eth_getBlockByHash", format!("[\"{:#x}\",true]", block.hash())),
+        ("eth_getLogs", logs_of_an_address(&bucket)),
+    ];
+    let ask = |neve: &Neve, call: usize| {
+        let answer = neve.client().call(calls[call].0, &calls[call].1);
+        (answer.status, answer.text())
+    };
+    let comes = |call: usize| {
+        let right = ask(&bucket.source, call);
+        replica.wait(calls[call].0, |_| {
+            let answer = ask(&replica, call);
+            assert!(answer.0 == 421 || answer == right, "{:?}: {}", calls[call], answer.1);
+            (answer == right).then_some(())
+        });
+    };
+    (0..3).for_each(comes);
+    for (kind, call) in [("segment", 0), ("span", 1), ("terms", 2), ("segment", 2)] {
+        rot(dir.path(), kind);
+        comes(call);
+    }
+    replica.stop_in_time();
+}
+
+/// Parameters of `eth_getLogs` for logs of two segments.
+fn logs_of_an_address(bucket: &Bucket) -> String {
+    let all = r#"[{"fromBlock":"0x0","toBlock":"0x3f"}]"#;
+    let all = bucket.source.client().result("eth_getLogs", all);
+    let address = &all.as_array().expect("a list")[0]["address"];
+    format!(r#"[{{"fromBlock":"0x0","toBlock":"0x3f","address":{address}}}]"#)
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use neve_archive::{Manifest, Span, SpanEntry, Spot};
-use neve_store::{ArchivedPlace, Hash, PackedPages};
+use neve_store::{ArchivedPlace, Hash};
 
 use super::{ArchivedFiles, Borrowed, Keys, Known, no_keys};
 use crate::archive::read::budget::Budget;
@@ -125,14 +125,15 @@ impl ArchivedFiles {
         drop(lists); // may be long, and pages come meanwhile
         let name = manifest.span_name(entry);
         let file = self.pages.file(name, entry.bytes, &list).await?;
-        let bytes = file.extent(&(first..first + count));
-        self.bring(&file, &(first..first + count).collect(), budget).await?;
+        let pages = first..first + count;
+        self.bring(&file, &pages.clone().collect(), budget).await?;
         self.pages.dir.touch(&file.name);
         let span = Span::empty(entry.first, manifest.range, entry.segments);
         let (span, hash) = (span.map_err(|_| ObjectNotRead::Changed)?, *hash);
         let looking = move || {
-            let part = file.read(bytes.start, (bytes.end - bytes.start) as usize)?;
-            Some(span.candidates_in(bytes.start, &part, &hash).collect())
+            let start = file.extent(&pages).start;
+            let part = file.read_index(pages)?;
+            Some(span.candidates_in(start, &part, &hash).collect())
         };
         self.pages.compute(looking).await?.ok_or(ObjectNotRead::Failed)
     }
