@@ -40,6 +40,12 @@ pub(crate) enum SourceError {
     /// The source serves no segments.
     #[error("it serves no segments (HTTP {0}); does it run with --serve-mirrors?")]
     NoSuchPath(StatusCode),
+    /// The source has failed, or the front before it has.
+    #[error("it fails (HTTP {0})")]
+    Failing(StatusCode),
+    /// The source has packed or evicted a file that its list named.
+    #[error("it no longer has this file (HTTP {0})")]
+    NoFile(StatusCode),
     /// The source serves only clients with a key.
     #[error("it needs an API key (HTTP {0}): write --mirror-from http://HOST/k/KEY")]
     NoKey(StatusCode),
@@ -87,8 +93,8 @@ pub(crate) enum SourceError {
 impl SourceError {
     /// True if the same request will most likely fail for long.
     pub(crate) fn is_lasting(&self) -> bool {
-        use SourceError::{Evicted, Forbidden, NoKey, NoSuchPath};
-        matches!(self, NoSuchPath(_) | NoKey(_) | Forbidden(_) | Evicted { .. })
+        use SourceError::{Evicted, Forbidden, NoFile, NoKey, NoSuchPath};
+        matches!(self, NoSuchPath(_) | NoFile(_) | NoKey(_) | Forbidden(_) | Evicted { .. })
     }
 }
 
@@ -189,7 +195,11 @@ impl MirrorSource {
             headers.push((RANGE, format!("bytes={from}-")));
             headers.push((IF_RANGE, format!("\"{tag}\"")));
         }
-        let response = self.get(&format!("{}{base}", form.path()), &headers).await?;
+        let response = self.get(&format!("{}{base}", form.path()), &headers).await;
+        let response = response.map_err(|why| match why {
+            SourceError::NoSuchPath(status) => SourceError::NoFile(status), // its list has come
+            why => why,
+        })?;
         let resumed = response.status() == StatusCode::PARTIAL_CONTENT;
         // Without a tag a later part could be of another file, which `If-Range` tells.
         if !response.headers().contains_key(ETAG) {
@@ -233,6 +243,7 @@ impl MirrorSource {
             }
             status @ StatusCode::UNAUTHORIZED => Err(SourceError::NoKey(status)),
             status @ StatusCode::FORBIDDEN => Err(SourceError::Forbidden(status)),
+            status if status.is_server_error() => Err(SourceError::Failing(status)),
             status => Err(SourceError::NoSuchPath(status)),
         }
     }

@@ -17,6 +17,8 @@ enum Fault {
     Cut(usize),
     /// Nothing more comes after so many bytes.
     Stuck(usize),
+    /// The first files, so many, are this status.
+    Status(&'static str, usize),
     /// The list says this format.
     Format(u32),
     /// The list says that the source has all heights from this one on.
@@ -46,6 +48,10 @@ impl Between {
         Self::start(server, Fault::Stuck(after))
     }
 
+    pub(super) fn failing(server: SocketAddr, status: &'static str, times: usize) -> Self {
+        Self::start(server, Fault::Status(status, times))
+    }
+
     pub(super) fn of_format(server: SocketAddr, format: u32) -> Self {
         Self::start(server, Fault::Format(format))
     }
@@ -63,7 +69,7 @@ impl Between {
         self.hurries.store(true, Ordering::SeqCst);
     }
 
-    /// Returns the number of connections that were closed early.
+    /// Returns the number of connections that were closed early, or of files that were requested in vain.
     pub(super) fn cuts(&self) -> usize {
         self.cuts.load(Ordering::SeqCst)
     }
@@ -128,6 +134,9 @@ fn join(
         }
         Fault::Withdraws if path.starts_with("GET /mirror/v1/records") => {
             withdraw(over, &mut client)
+        }
+        Fault::Status(status, times) if is_file && cuts.fetch_add(1, Ordering::SeqCst) < times => {
+            write!(client, "HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n")
         }
         Fault::Slow(pause) if is_file => slowly(pause, hurries, &mut server, &mut client),
         Fault::Cut(after) if is_file => {

@@ -74,6 +74,34 @@ fn height_that_the_source_lacks_ends_nothing() {
     }
 }
 
+/// A front answers so while its source starts.
+#[test]
+fn files_of_a_source_that_fails_for_a_moment_come_all_the_same() {
+    let devnet = devnet(Helicon::Never);
+    let (_source_dir, source) = source(&devnet, &[]);
+    let front = Between::failing(source.address, "502 Bad Gateway", 2);
+    let dir = fresh_dir();
+    let mirror = mirror_in(dir.path(), front.address, &[]);
+    wait_for_first(&mirror, 0);
+    assert!(front.cuts() >= 3, "{} files", front.cuts());
+    assert!(!mirror.log().contains("segment not downloaded"), "{}", mirror.log());
+    assert!(taken(&mirror, "accepted") > 0);
+}
+
+/// A source may pack or evict a file after its list was sent.
+#[test]
+fn file_that_the_source_lists_and_lacks_is_named_as_gone() {
+    let devnet = devnet(Helicon::Never);
+    let (_source_dir, source) = source(&devnet, &[]);
+    let front = Between::failing(source.address, "404 Not Found", usize::MAX);
+    let dir = fresh_dir();
+    let mirror = mirror_in(dir.path(), front.address, &[]);
+    mirror.wait_for_log("it no longer has this file (HTTP 404 Not Found)");
+    wait_for_first(&mirror, 0);
+    assert!(!mirror.log().contains("--serve-mirrors"), "{}", mirror.log());
+    assert_eq!(taken(&mirror, "accepted"), 0);
+}
+
 /// Files of a later format are left alone; what the stream brings is not the format's.
 #[test]
 fn segments_of_another_format_are_left_alone() {
