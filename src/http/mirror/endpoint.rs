@@ -4,6 +4,7 @@
 //! with its connection, which is cut if the client does not read. neve notices a client that has gone when it sends:
 //! a stream sends every five seconds, and the second of these writes fails. The number of tasks is bounded.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -17,6 +18,8 @@ use metrics::counter;
 use neve_record::packed::Codec;
 use neve_store::SealedFile;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::task::JoinError;
+use tracing::warn;
 
 use super::record_stream::RecordStream;
 use crate::body::ResponseBody;
@@ -131,13 +134,14 @@ impl MirrorEndpoint {
             Form::Sealed => SealedFile::open(&dir, base),
             Form::Packed => SealedFile::open_packed(&dir, base, &Codec::default()),
         };
-        let opened = on_disk_thread(open).await;
-        let file = match opened {
-            Ok(Ok(Some(file))) if served => file,
-            Ok(Ok(_)) => {
+        let file = match came(base, on_disk_thread(open).await) {
+            Some(Some(file)) if served => file,
+            Some(_) => {
                 return whole(plain(StatusCode::NOT_FOUND, "no such file begins there"));
             }
-            _ => return whole(plain(StatusCode::INTERNAL_SERVER_ERROR, "the file cannot be read")),
+            None => {
+                return whole(plain(StatusCode::INTERNAL_SERVER_ERROR, "the file cannot be read"));
+            }
         };
         let tag = format!("\"{}\"", file.page.tag);
         let len = file.page.bytes;
@@ -194,13 +198,20 @@ fn file_of(path: &str) -> Option<(Form, u64)> {
     Some((form, base.parse().ok()?))
 }
 
+/// Result of a read of the file that begins at a height. If it failed, the source's own operator must learn it.
+fn came<T>(segment: u64, read: Result<Result<T, impl Display>, JoinError>) -> Option<T> {
+    let read = read.map_err(|ended| ended.to_string());
+    let read = read.and_then(|read| read.map_err(|error| error.to_string()));
+    read.inspect_err(|error| warn!(segment, error, "file for a mirror unreadable")).ok()
+}
+
 /// Sends the bytes `from..to`, as long as the mirror takes them.
 async fn send_file(file: SealedFile, from: u64, to: u64, out: mpsc::Sender<Bytes>, permit: Permit) {
     let (file, mut at) = (Arc::new(file), from);
     while at < to && permit.is_valid() {
         let (reading, len) = (Arc::clone(&file), PIECE.min(to - at));
         let read = on_disk_thread(move || reading.read(at, len as usize)).await;
-        let Ok(Ok(bytes)) = read else { return }; // the connection is cut: too little came
+        let Some(bytes) = came(file.page.base, read) else { return }; // the connection is cut: too little came
         at += len;
         counter!("neve_mirror_sent_bytes_total").increment(len);
         if out.send(bytes.into()).await.is_err() {
