@@ -309,10 +309,10 @@ impl Upstream {
     /// Notes that it lacks a height that it should have: it is too young, or prunes.
     pub(crate) fn mark_missing(&self, height: u64) {
         self.fault("missing_height");
-        let mut state = self.state();
-        let before = state.lacks.map_or(0, |(below, _)| below);
+        let (mut state, now) = (self.state(), Instant::now());
+        let before = state.lacks.filter(|(_, until)| *until > now).map_or(0, |(below, _)| below);
         // A node that lacks a height lacks those below, too. For a while only: it may catch up.
-        state.lacks = Some((before.max(height + 1), Instant::now() + LACKS));
+        state.lacks = Some((before.max(height + 1), now + LACKS));
     }
 
     fn fault(&self, reason: &'static str) {
@@ -406,5 +406,16 @@ pub(crate) mod tests {
         let rate = LiveRate::new(&LiveRates::default(), |rates| rates.upstream, None);
         let upstream = Upstream::new(endpoint.name.clone(), client, 1, rate);
         Arc::new(upstream.mirrored(is_source.then(|| Arc::new(source()))))
+    }
+    #[tokio::test]
+    async fn heights_that_an_upstream_lacked_long_ago_are_not_lacking_again() {
+        let (upstream, now) = (upstream(false), Instant::now());
+        let lacks = |height| upstream.state().lacking(height, now).is_some();
+        upstream.mark_missing(999);
+        upstream.mark_missing(5);
+        assert!(lacks(999) && !lacks(1000), "the higher bound counts");
+        upstream.state().lacks = Some((1000, now));
+        upstream.mark_missing(5);
+        assert!(lacks(5) && !lacks(6));
     }
 }
