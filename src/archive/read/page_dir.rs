@@ -193,22 +193,34 @@ impl State {
 }
 
 fn count(dir: &Path, state: &mut State) -> io::Result<()> {
-    let mut found = Vec::new();
-    for entry in dir.read_dir()? {
-        let (entry, name) = entry.map(|entry| (entry.metadata(), entry.file_name()))?;
-        let name = name.to_string_lossy().into_owned();
-        if name_of(&name).is_some() {
-            // Only of neve's own files: an error of another one does not matter.
-            let metadata = entry?;
-            found.push((metadata.mtime(), name, metadata.blocks() * BLOCK_BYTES));
+    let entries = dir.read_dir()?.map(|entry| {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // Only of neve's own files: an error of another one does not matter.
+        let is_own = name_of(&name).is_some();
+        let found = is_own.then(|| entry.metadata()).transpose()?;
+        Ok(found.map(|found| (found.mtime(), name, found.blocks() * BLOCK_BYTES)))
+    });
+    add_all(entries, state)
+}
+
+/// Counts files by their times, names and bytes. Returns the first error; it keeps no other file from counting.
+fn add_all(
+    entries: impl Iterator<Item = io::Result<Option<(i64, String, u64)>>>,
+    state: &mut State,
+) -> io::Result<()> {
+    let (mut found, mut failed) = (Vec::new(), Ok(()));
+    for entry in entries {
+        match entry {
+            Ok(file) => found.extend(file),
+            Err(error) if error.kind() == ErrorKind::NotFound => {} // removed meanwhile
+            Err(error) => failed = failed.and(Err(error)),
         }
     }
     // By the last write: the use of a file is not on the disk.
     found.sort();
-    for (_, name, bytes) in found {
-        state.add(&name, bytes);
-    }
-    Ok(())
+    found.iter().for_each(|(_, name, bytes)| state.add(name, *bytes));
+    failed
 }
 
 /// Name of an object's file: that of the object with points for slashes.
@@ -252,6 +264,20 @@ mod tests {
         let small = open(70_000);
         assert_eq!(dir.path().join("pages").read_dir().expect("it is there").count(), 2);
         assert!(lock(&small.state).bytes <= 70_000);
+    }
+
+    #[test]
+    fn file_that_cannot_be_counted_keeps_no_other_from_counting() {
+        let file = |time, bytes| Ok(Some((time, name(time as u64).to_string(), bytes)));
+        let failed = |kind: ErrorKind| Err(io::Error::from(kind));
+        let count = |kind| {
+            let (mut state, entries) = (State::default(), [file(2, 7), failed(kind), file(1, 5)]);
+            let counted = add_all(entries.into_iter(), &mut state).map_err(|error| error.kind());
+            (counted, state.bytes)
+        };
+        assert_eq!(count(ErrorKind::NotFound), (Ok(()), 12), "removed meanwhile");
+        let refused = ErrorKind::PermissionDenied;
+        assert_eq!(count(refused), (Err(refused), 12));
     }
 
     /// A thread that waits for no disk asks for what is kept, and notes uses.
