@@ -215,7 +215,9 @@ impl Inner {
         fs::create_dir_all(&self.dir)?;
         kept.count += 1;
         let name = format!("{:013}-{:04}-{what}", now.as_millis(), kept.count);
-        fs::write(self.dir.join(&name), &bytes)?;
+        let path = self.dir.join(&name);
+        // A part of it would be beside the files that are bounded.
+        fs::write(&path, &bytes).inspect_err(|_| drop(fs::remove_file(&path)))?;
         counter!("neve_evidence_files_total").increment(1);
         let files = kept.files.room(origin);
         files.push_back((name, bytes.len()));
