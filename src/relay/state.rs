@@ -38,8 +38,8 @@ pub(crate) struct RelayState {
     /// Upstreams as following knows them: the first of `endpoints`, in their order. The others get
     /// relayed calls only.
     pool: PoolSlot,
-    /// Place of the upstream of each rule.
-    rule_places: Vec<usize>,
+    /// Rules, and the place of the upstream of each.
+    rules: Vec<(RelayRule, usize)>,
     /// Gate of each endpoint.
     gates: Vec<Mutex<UpstreamGate>>,
     /// Filters that upstreams opened.
@@ -86,8 +86,11 @@ impl RelayState {
             Mutex::new(UpstreamGate::new(RateLimiter::full(rate, now), now))
         };
         let gates = endpoints.iter().map(gate).collect();
-        let place = |rule: &RelayRule| endpoints.iter().position(|one| one.is_same(&rule.endpoint));
-        let rule_places = config.rules.iter().filter_map(place).collect();
+        let rules = config.rules.iter().filter_map(|rule| {
+            let place = endpoints.iter().position(|one| one.is_same(&rule.endpoint))?;
+            Some((rule.clone(), place))
+        });
+        let rules = rules.collect();
         let number = random();
         // Apart for each: one that stalls takes no place at another.
         let sending = |_: &Endpoint| Arc::new(Semaphore::new(config.in_flight_total_max));
@@ -102,7 +105,7 @@ impl RelayState {
             connect_timeout,
             config,
             pool,
-            rule_places,
+            rules,
             gates,
             issued,
             hedges,
@@ -211,8 +214,7 @@ impl RelayState {
     fn ruled(&self, head: u64, calls: &CallFacts) -> Vec<usize> {
         // A tag means the head that the client may have seen.
         let height = calls.height.or(calls.at_head.then_some(head));
-        let rules = self.config.rules.iter().zip(&self.rule_places);
-        let ruled = rules.filter(|(rule, _)| rule.matches(&calls.methods, height));
+        let ruled = self.rules.iter().filter(|(rule, _)| rule.matches(&calls.methods, height));
         ruled.map(|(_, place)| *place).collect()
     }
 
