@@ -16,7 +16,7 @@ const MESSAGES_MAX: usize = 1024;
 
 /// Work of the writer thread.
 pub(super) enum QueuedWork {
-    Append(Box<Record>, Rules, IngestReservation),
+    Append(Box<Record>, Rules, IngestReservation, QueuedBytes),
     /// Gives what builds heights below the first one.
     BackfillWriter(oneshot::Sender<Result<BackfillWriter, Error>>),
     Prepend(BuiltSegments, oneshot::Sender<Result<u64, Error>>),
@@ -27,6 +27,25 @@ pub(super) enum QueuedWork {
     Withdraw(u64, oneshot::Sender<Result<(), Error>>),
     /// Says when everything before it is done, and what the head is then.
     Barrier(oneshot::Sender<Option<(u64, Hash)>>),
+}
+
+/// Bytes of a record that count as queued, until it is written or dropped.
+pub(super) struct QueuedBytes {
+    queued: Arc<AtomicU64>,
+    bytes: u64,
+}
+
+impl QueuedBytes {
+    pub(super) fn new(queued: &Arc<AtomicU64>, bytes: u64) -> Self {
+        queued.fetch_add(bytes, Ordering::Relaxed);
+        Self { queued: Arc::clone(queued), bytes }
+    }
+}
+
+impl Drop for QueuedBytes {
+    fn drop(&mut self) {
+        self.queued.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 /// Sends work to the writer thread.
@@ -56,9 +75,8 @@ impl Ingest {
         rules: Rules,
         room: IngestReservation,
     ) -> Result<(), Stopped> {
-        // Before the send: the writer may take the record, and subtract, at once.
-        self.queued.fetch_add(record.encoded_len(), Ordering::Relaxed);
-        self.send(QueuedWork::Append(Box::new(record), rules, room)).await
+        let bytes = QueuedBytes::new(&self.queued, record.encoded_len());
+        self.send(QueuedWork::Append(Box::new(record), rules, room, bytes)).await
     }
 
     /// Bytes of records in a segment.
@@ -143,5 +161,30 @@ impl Ingest {
 
     async fn send(&self, work: QueuedWork) -> Result<(), Stopped> {
         self.work.send(work).await.map_err(|_| Stopped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn record_that_is_sent_no_more_does_not_count_as_queued() {
+        let queued = Arc::<AtomicU64>::default();
+        let (ingest, incoming) =
+            Ingest::new(Arc::clone(&queued), Options::default(), Arc::default());
+        let append = || {
+            let (rules, room) = (Rules::BeforeHelicon, IngestReservation::Forced);
+            ingest.append(Record::default(), rules, room).now_or_never()
+        };
+        (0..MESSAGES_MAX).for_each(|_| assert!(append().is_some_and(|sent| sent.is_ok())));
+        let all = MESSAGES_MAX as u64 * Record::default().encoded_len();
+        assert_eq!(queued.load(Ordering::Relaxed), all);
+        assert!(append().is_none(), "the queue is full");
+        assert_eq!(queued.load(Ordering::Relaxed), all, "its session ended meanwhile");
+        drop(incoming);
+        assert_eq!(queued.load(Ordering::Relaxed), 0, "the writer has ended");
     }
 }

@@ -162,10 +162,9 @@ impl Loop {
         incoming: &mpsc::Receiver<QueuedWork>,
     ) -> Result<(), Error> {
         match work {
-            QueuedWork::Append(record, rules, room) => {
+            QueuedWork::Append(record, rules, room, bytes) => {
                 self.append(&record, rules, incoming).await?;
-                self.setup.queued.fetch_sub(record.encoded_len(), Ordering::Relaxed);
-                drop(room);
+                drop((room, bytes));
             }
             QueuedWork::BackfillWriter(done) => drop(done.send(self.setup.writer.history())),
             QueuedWork::Prepend(built, done) => drop(done.send(self.prepend(built))),

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 use super::*;
+use crate::ingest::queue::QueuedBytes;
 use crate::shared::IngestReservation;
 
 const IDENTITY: Identity = Identity { chain_id: 43_112, genesis: Hash([9; 32]) };
@@ -106,6 +107,11 @@ fn record(height: u8) -> Record {
     Record { height: height.into(), hash, parent, ..Record::default() }
 }
 
+fn append(record: Record, queued: &Arc<AtomicU64>) -> QueuedWork {
+    let bytes = QueuedBytes::new(queued, record.encoded_len());
+    QueuedWork::Append(Box::new(record), Rules::BeforeHelicon, IngestReservation::Forced, bytes)
+}
+
 async fn head(ingest: &Ingest) -> Option<u64> {
     ingest.barrier().await.expect("the writer goes on").map(|(height, _)| height)
 }
@@ -137,8 +143,7 @@ async fn queue_that_is_never_empty_holds_up_no_sync() {
     let (disk, setup, _dir) = setup(Duration::ZERO, 4096);
     let (queue, incoming) = mpsc::channel(200);
     for height in 0..200 {
-        let (record, room) = (Box::new(record(height)), IngestReservation::Forced);
-        queue.send(QueuedWork::Append(record, Rules::BeforeHelicon, room)).await.unwrap();
+        queue.send(append(record(height), &setup.queued)).await.unwrap();
     }
     drop(queue);
     Loop::new(setup).run(incoming).await;
@@ -191,10 +196,7 @@ async fn records_after_one_that_a_full_disk_dropped_are_dropped_too() {
     disk.is_full.store(true, Ordering::Relaxed);
     let (queue, incoming) = mpsc::channel(2);
     for height in 1..3 {
-        let record = Box::new(record(height));
-        queued.fetch_add(record.encoded_len(), Ordering::Relaxed);
-        let work = QueuedWork::Append(record, Rules::BeforeHelicon, IngestReservation::Forced);
-        queue.send(work).await.unwrap();
+        queue.send(append(record(height), &queued)).await.unwrap();
     }
     drop(queue);
     let syncs = disk.syncs.load(Ordering::Relaxed);
