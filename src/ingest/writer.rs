@@ -273,8 +273,8 @@ impl Loop {
         Ok(heights)
     }
 
-    /// Does the work that is due besides appending: sync, evict, merge.
-    fn upkeep(&mut self) -> Result<(), Error> {
+    /// Begins a sync if one is due.
+    fn begin_sync(&mut self) {
         let due = |since: Instant| since.elapsed() >= self.setup.fsync_interval;
         if self.syncing.is_none() && self.dirty_since.is_some_and(due) {
             let syncing = self.setup.writer.begin_sync();
@@ -287,6 +287,11 @@ impl Loop {
             // Records that come while the sync runs begin a new interval.
             self.dirty_since = None;
         }
+    }
+
+    /// Does the work that is due besides appending: sync, evict, merge.
+    fn upkeep(&mut self) -> Result<(), Error> {
+        self.begin_sync();
         let segments = self.setup.serving.reader.usage().segments;
         let is_due = self.looked_at.elapsed() >= LOOK_INTERVAL;
         if is_due {

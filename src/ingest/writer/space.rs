@@ -9,7 +9,7 @@ use metrics::{counter, gauge};
 use neve_store::{Error, Evicted, Hold};
 use tracing::{error, info, warn};
 
-use super::Loop;
+use super::{Loop, ended};
 use crate::config::Human;
 use crate::ingest::full_disk::Step;
 use crate::ingest::packer::Packed;
@@ -40,7 +40,11 @@ impl Loop {
     /// Waits for space, which packing may give. Returns true if nothing can have changed.
     async fn pause(&mut self) -> Result<bool, Error> {
         self.packer.begin(&self.setup.writer);
+        self.begin_sync(); // records before the one that waits must not wait with it
         tokio::select! {
+            Some(synced) = ended(&mut self.syncing) => {
+                self.setup.writer.end_sync(synced).map(|()| false)
+            }
             Some(packed) = self.packer.ended() => self.packed(packed).map(|()| false),
             () = tokio::time::sleep(DISK_FULL_PAUSE) => Ok(!self.packer.is_at_work()),
         }

@@ -137,6 +137,31 @@ async fn change_of_rules_waits_for_space() {
     assert_eq!((serving.rules(), status.words().store_error), (Rules::Helicon, None));
 }
 
+#[tokio::test]
+async fn records_before_one_that_waits_for_space_are_synced_meanwhile() {
+    let (disk, setup, _dir) = setup(Duration::from_millis(300), 4096);
+    let status = Arc::clone(&setup.status);
+    let (ingest, _) = start(setup).unwrap();
+    let append = |height, rules| ingest.append(record(height), rules, IngestReservation::Forced);
+    append(0, Rules::BeforeHelicon).await.unwrap();
+    assert_eq!(head(&ingest).await, Some(0));
+    disk.is_full.store(true, Ordering::Relaxed);
+    append(1, Rules::Helicon).await.unwrap(); // no room for the rules, before any seal
+    let limit = Instant::now() + Duration::from_secs(10);
+    while status.words().store_error.is_none() {
+        assert!(Instant::now() < limit, "nothing is refused");
+        sleep(Duration::from_millis(10)).await;
+    }
+    let syncs = disk.syncs.load(Ordering::Relaxed);
+    while disk.syncs.load(Ordering::Relaxed) == syncs {
+        assert!(Instant::now() < limit, "no sync");
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert!(status.words().store_error.is_some(), "the disk has space again");
+    disk.is_full.store(false, Ordering::Relaxed);
+    assert_eq!(head(&ingest).await, Some(1));
+}
+
 /// Without that, the first sync would never end for the writer, and no other would begin.
 #[tokio::test]
 async fn queue_that_is_never_empty_holds_up_no_sync() {
