@@ -79,7 +79,7 @@ pub(crate) struct FetchPermit {
 pub(crate) enum AfterFailure {
     /// All requests to the upstream pause.
     Paused,
-    /// It may be bad luck: the upstream is asked on.
+    /// A failure that may be bad luck: the upstream is asked again.
     Tolerated,
     /// The upstream is not asked until its monitor has looked after it.
     Ejected,

@@ -125,7 +125,7 @@ fn removed_file_is_no_damage_to_the_scrubber_and_is_written_anew() {
     assert_clean(dir.path());
 }
 
-/// As when the process has too many open files.
+/// Too many open files of the process have the same effect.
 #[test]
 fn file_that_cannot_be_opened_is_no_damage_to_the_scrubber() {
     let dir = tempfile::tempdir().unwrap();

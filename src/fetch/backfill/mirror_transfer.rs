@@ -41,7 +41,7 @@ const PIECES_AHEAD: usize = 16;
 const NO_SEGMENT: &str =
     "no segment, longer than it says, or over twice as long as those of this --segment-bytes";
 
-/// What followed from a list in which no file is wanted, and the time until which it stands.
+/// Step after a list in which no file is wanted, and the time until which it stands.
 pub(super) struct QuietSource {
     backoff: Backoff,
     last: Option<(u64, BackfillStep, Instant)>,

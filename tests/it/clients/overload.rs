@@ -167,7 +167,8 @@ fn requests_beyond_the_queue_are_refused() {
     let (_devnet, _dir, neve) = start(&[&UNBOUNDED[..], &limits].concat());
     let threads = thread::available_parallelism().unwrap().get();
     let mut streams: Vec<_> = (0..threads + 2).map(|_| connect_from(GREEDY, &neve)).collect();
-    streams.iter().for_each(|stream| send(stream, &batch(1000), false));
+    let longest = batch(LONGEST); // the queue stays full, however long the test itself waits
+    streams.iter().for_each(|stream| send(stream, &longest, false));
     wait_for_queue(&neve, 2.0);
     for hyper in [false, true] {
         let stream = connect_from(GREEDY, &neve);
@@ -183,7 +184,7 @@ fn requests_beyond_the_queue_are_refused() {
     }
     // Another address has threads of its own, and one place in the queue.
     let more = (0..=threads).map(|_| connect_from(3, &neve));
-    streams.extend(more.inspect(|stream| send(stream, &batch(1000), false)));
+    streams.extend(more.inspect(|stream| send(stream, &longest, false)));
     wait_for_queue(&neve, 3.0);
     let mut socket = Ws::open(&neve);
     socket.send(&batch(1000));

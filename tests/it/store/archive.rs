@@ -334,10 +334,13 @@ fn damaged_and_absent_objects_are_put_again() {
     assert_eq!(verified(&repair).0, 1);
 }
 
-/// Files in which a writer remembers manifests.
-fn remembered(dir: &Path) -> Vec<PathBuf> {
-    let files = fs::read_dir(dir).expect("the store").map(|entry| entry.expect("a file").path());
-    files.filter(|path| path.display().to_string().contains("/archive-newest-")).collect()
+/// Removes the files in which the writer of a store remembers manifests.
+pub(crate) fn forget_manifests(dir: &Path) {
+    let files = fs::read_dir(dir.join("store")).expect("the store");
+    let paths = files.map(|entry| entry.expect("a file").path());
+    paths
+        .filter(|path| path.display().to_string().contains("/archive-newest-"))
+        .for_each(|path| fs::remove_file(path).expect("it is there"));
 }
 
 /// A push that was cut off may have left an object of the right length with other bytes.
@@ -351,7 +354,7 @@ fn object_that_no_manifest_names_is_read_before_one_does() {
     pushed(dir.path(), &[&place]);
     fs::remove_file(bucket.path().join("manifest.json")).expect("it is there");
     // A writer that never got as far as a manifest remembers none.
-    remembered(dir.path()).iter().for_each(|file| fs::remove_file(file).expect("it is there"));
+    forget_manifests(dir.path());
     let object = objects(bucket.path()).remove(0);
     let mut bytes = fs::read(&object).expect("it can be read");
     *bytes.last_mut().expect("it has bytes") ^= 1;

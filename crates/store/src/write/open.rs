@@ -102,7 +102,7 @@ fn open_directory(
     let names = opening.finish_names(names)?;
     let (segments, active) = opening.open_segments(&names)?;
     let tables = opening.open_tables(&names, &segments)?;
-    let names = [names, std::mem::take(&mut opening.aside)].concat();
+    let names = [&names[..], &opening.aside].concat();
     let quarantine = Quarantine::load(opening.latch.dir(), &names, opening.codec.as_ref());
     let view = View::new(segments, tables);
     opening.finish(options, locks, view, active, quarantine)
