@@ -26,6 +26,7 @@ use crate::http::response::on_disk_thread;
 use crate::observe::Pages;
 use crate::rpc::Rpc;
 use crate::rpc::cursors::Replays;
+use crate::rpc::methods::Fetched;
 use crate::shared::ThreadCounters;
 
 /// Time for reads of the disk in flight when the thread ends.
@@ -164,8 +165,7 @@ fn responder(shared: &Shared, counters: &Arc<ThreadCounters>) -> Responder {
             replays: Replays::default(),
             misses: shared.misses.clone(),
             below: shared.lender.as_ref().map(|lender| Arc::clone(&lender.below)),
-            has_lent: false,
-            beyond: Arc::default(),
+            fetched: Fetched::default(),
         }),
         miss_status: shared.http.miss_status,
         offload: Arc::clone(&shared.offload),

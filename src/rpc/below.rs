@@ -11,7 +11,7 @@ use neve_store::{ArchivedPlace, ArchivedSegment, WithoutLogs};
 use super::call::Rpc;
 use super::cursors::FilterKind;
 use super::missing::Missing;
-use crate::rpc::methods::{FEE_BLOCKS_MAX, Lent, LogsAt, Miss, Want};
+use crate::rpc::methods::{FEE_BLOCKS_MAX, Fetched, Lent, LogsAt, Miss, Want};
 use crate::shared::Serving;
 
 impl Rpc {
@@ -23,7 +23,7 @@ impl Rpc {
     /// Height or hash that was missed, if another place may have it.
     pub(crate) fn want_of(&self, miss: Miss) -> Option<Want> {
         // Once: what was not lent the first time is a miss.
-        let below = self.below.as_ref().filter(|_| !self.has_lent)?;
+        let below = self.below.as_ref().filter(|_| !self.fetched.has_lent)?;
         let want = match miss {
             Miss::Height(height) if height < self.first()? => Want::Height(height),
             Miss::Hash(hash) => Want::Hash(hash),
@@ -95,7 +95,13 @@ impl Rpc {
     /// Answers also from heights that another place has lent. What they do not have is a miss.
     pub(crate) fn with_lent(&self, lent: Lent) -> Self {
         let serving = serving_with(&self.serving, lent.segments, lent.places, lent.without);
-        Self { serving, has_lent: true, beyond: lent.beyond.into(), ..self.clone() }
+        let fetched = Fetched {
+            prices_since: self.fetched.prices_since,
+            has_lent: true,
+            try_again: lent.try_again,
+            beyond: lent.beyond.into(),
+        };
+        Self { serving, fetched, ..self.clone() }
     }
 }
 

@@ -12,7 +12,7 @@ use super::missing::{Missing, Unanswered, missing, missing_data, range_json};
 use crate::body::BodyBuilder;
 use crate::config::settings::{Limits, MissPolicy};
 use crate::rpc::cursors::{Filters, Replays, SubscriptionRefused, UndoLog};
-use crate::rpc::methods::{Below, LogsBeyond, Miss, QueryContext, QueryError, execute, fresh};
+use crate::rpc::methods::{Below, Fetched, Miss, QueryContext, QueryError, execute, fresh};
 use crate::shared::{
     MemoryBudget, Meter, MethodLabel, MissReason, Outcome, Serving, Status, ThreadCounters, Work,
 };
@@ -34,10 +34,8 @@ pub(crate) struct Rpc {
     pub(crate) misses: MissPolicy,
     /// Heights below the served range, if there are any.
     pub(crate) below: Option<Arc<dyn Below>>,
-    /// True if the heights below that the body names were lent: a miss then stays one.
-    pub(crate) has_lent: bool,
-    /// Calls for logs that need too many reads of those.
-    pub(crate) beyond: Arc<[LogsBeyond]>,
+    /// Values and heights that were fetched for the body.
+    pub(crate) fetched: Fetched,
 }
 
 impl Rpc {
@@ -155,7 +153,7 @@ impl Rpc {
             memory,
             changes: UndoLog::default(),
             below: self.below.as_deref(),
-            beyond: &self.beyond,
+            fetched: &self.fetched,
         }
     }
 

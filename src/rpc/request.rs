@@ -15,8 +15,8 @@ use super::outbound::Outbound;
 use super::response::{RpcResponse, lone_error};
 use crate::body::{AcceptEncoding, BodyBuilder, ResponseBody};
 use crate::rpc::cursors::{FilterKind, is_filter_id};
-use crate::rpc::methods::Miss;
-use crate::shared::{Class, ClientAddress, MethodLabel, MissReason, Outcome, Stop, Work};
+use crate::rpc::methods::{Fetched, Miss};
+use crate::shared::{Began, Class, ClientAddress, MethodLabel, MissReason, Outcome, Stop, Work};
 
 /// Longest body that a serving thread parses. A list of topics of 4.9 MB takes 40 ms, and other
 /// connections would wait.
@@ -83,6 +83,26 @@ impl Rpc {
             }
         };
         Ok((reply, calls))
+    }
+
+    /// Answers unless that takes the disk or long. `count` gets the calls of the response.
+    pub(crate) fn answer_if_resident(
+        &self,
+        body: &[u8],
+        accepts: AcceptEncoding,
+        address: ClientAddress,
+        count: impl FnOnce(Calls),
+    ) -> Result<RpcResponse, Cold> {
+        // Parsing alone would hold up the other connections of this thread.
+        if body.len() > LONG_BODY {
+            return Err(Cold);
+        }
+        let work = Work::here(self.limits.work);
+        let answered = residency::if_sendable(|| self.answer(body, accepts, address, &work));
+        answered.map(|(reply, calls)| {
+            count(calls);
+            reply
+        })
     }
 
     /// Answers on a thread that may wait for a disk. `None` if the client has gone.
@@ -216,10 +236,19 @@ impl Rpc {
         self.serving.identity().is_some_and(|chain| is_filter_id(&id, &chain))
     }
 
-    /// True if the miss is for a price that an upstream can give in a moment.
+    /// True if the miss is for a price that an upstream can give in a moment. Once: if it gave none, the miss stays
+    /// one.
     pub(super) fn awaits_prices(&self, why: &Missing) -> bool {
         let Missing::Data(Miss::NotRelayed(method)) = why else { return false };
-        !self.limits.price_age_max.is_zero() && self.serving.relayed.is_due(method)
+        let may_wait = self.fetched.prices_since.is_none() && !self.limits.price_age_max.is_zero();
+        may_wait && self.serving.relayed.is_due(method)
+    }
+
+    /// Has prices requested for a request that began at `began`.
+    pub(crate) async fn with_prices(&self, began: Began) -> Self {
+        self.serving.relayed.request_prices().await;
+        let fetched = Fetched { prices_since: Some(began), ..self.fetched.clone() };
+        Self { fetched, ..self.clone() }
     }
 
     /// Refuses a single call.

@@ -12,6 +12,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use super::lock::{read, write};
+use super::work::Began;
 
 /// Methods whose values stay the same for as long as a connection to the upstream does.
 pub(crate) const CONSTANT: [&str; 3] = ["web3_clientVersion", "eth_getChainConfig", "rpc_modules"];
@@ -93,11 +94,17 @@ impl UpstreamValues {
         }
     }
 
-    /// The result of a method, if it is not older than `age_max`.
-    pub(crate) fn get(&self, method: &str, age_max: Duration) -> Option<Bytes> {
+    /// The result of a method, if it is not older than `age_max`, or came no earlier than `since`.
+    pub(crate) fn get(
+        &self,
+        method: &str,
+        age_max: Duration,
+        since: Option<Began>,
+    ) -> Option<Bytes> {
         let results = read(&self.results);
         let (result, at) = results.get(method)?;
-        (at.elapsed() <= age_max).then(|| result.clone())
+        let is_new = at.elapsed() <= age_max || since.is_some_and(|began| began.is_before(*at));
+        is_new.then(|| result.clone())
     }
 }
 
@@ -130,12 +137,25 @@ mod tests {
     #[test]
     fn results_are_given_until_they_are_old() {
         let relayed = UpstreamValues::default();
-        assert_eq!(relayed.get("eth_gasPrice", Duration::MAX), None);
+        let get = |method, age_max| relayed.get(method, age_max, None);
+        assert_eq!(get("eth_gasPrice", Duration::MAX), None);
         relayed.set("eth_gasPrice", Some(Bytes::from_static(b"\"0x1\"")));
-        assert_eq!(relayed.get("eth_gasPrice", Duration::MAX).as_deref(), Some(&b"\"0x1\""[..]));
-        assert_eq!(relayed.get("eth_gasPrice", Duration::ZERO), None);
-        assert_eq!(relayed.get("eth_baseFee", Duration::MAX), None);
+        assert_eq!(get("eth_gasPrice", Duration::MAX).as_deref(), Some(&b"\"0x1\""[..]));
+        assert_eq!(get("eth_gasPrice", Duration::ZERO), None);
+        assert_eq!(get("eth_baseFee", Duration::MAX), None);
         relayed.set("eth_gasPrice", None);
-        assert_eq!(relayed.get("eth_gasPrice", Duration::MAX), None);
+        assert_eq!(get("eth_gasPrice", Duration::MAX), None);
+    }
+
+    #[test]
+    fn result_that_came_for_a_request_is_not_old_for_it() {
+        let (relayed, before) = (UpstreamValues::default(), Began::now());
+        let get = |since| relayed.get("eth_gasPrice", Duration::ZERO, Some(since));
+        assert_eq!(get(before), None);
+        relayed.set("eth_gasPrice", Some(Bytes::from_static(b"\"0x1\"")));
+        let set = Instant::now();
+        while Instant::now() == set {}
+        assert_eq!(get(before).as_deref(), Some(&b"\"0x1\""[..]));
+        assert_eq!(get(Began::now()), None, "it came for another");
     }
 }

@@ -46,6 +46,11 @@ impl Began {
     pub(crate) fn elapsed(self) -> Duration {
         self.0.elapsed()
     }
+
+    /// True if `at` is no earlier.
+    pub(crate) fn is_before(self, at: Instant) -> bool {
+        self.0 <= at
+    }
 }
 
 /// Work for one request.

@@ -4,15 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::{Response, StatusCode};
-use neve_store::residency::{self, Cold};
 
 use super::lender::Lender;
-use crate::body::{AcceptEncoding, ResponseBody};
+use crate::body::ResponseBody;
 use crate::http::admit::ErrorResponse;
 use crate::http::{NotDone, Offload};
 use crate::rpc::methods::Want;
 use crate::rpc::{Calls, LONG_BODY, Rpc, RpcResponse};
-use crate::shared::{Began, Class, ClientAddress, Work};
+use crate::shared::{Began, Class, ClientAddress};
 
 /// Answers JSON-RPC for one thread.
 pub(crate) struct Responder {
@@ -25,26 +24,6 @@ pub(crate) struct Responder {
 }
 
 impl Responder {
-    /// Answers JSON-RPC unless that takes the disk or long. `count` gets the calls of the response.
-    pub(crate) fn answer_if_resident(
-        &self,
-        body: &[u8],
-        accepts: AcceptEncoding,
-        address: ClientAddress,
-        count: impl FnOnce(Calls),
-    ) -> Result<RpcResponse, Cold> {
-        // Parsing alone would hold up the other connections of this thread.
-        if body.len() > LONG_BODY {
-            return Err(Cold);
-        }
-        let work = Work::here(self.rpc.limits.work);
-        let answered = residency::if_sendable(|| self.rpc.answer(body, accepts, address, &work));
-        answered.map(|(reply, calls)| {
-            count(calls);
-            reply
-        })
-    }
-
     /// Returns the blocks below the served range that the calls of a body name. A long body is read on another
     /// thread.
     pub(crate) async fn wants(

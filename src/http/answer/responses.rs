@@ -66,7 +66,7 @@ impl Responder {
             // Both are relayed earlier, by the full path. Here the thread cannot wait for an upstream.
             RpcResponse::Relay(call) => self.not_relayed(&call, &Failure::NoUpstream),
             RpcResponse::Split(split) => self.not_relayed(&split.outbound, &Failure::NoUpstream),
-            // They are requested where the thread may wait, and then not again for a while.
+            // The full path has fetched both by now, once for a request.
             RpcResponse::Prices | RpcResponse::Below => self.named(ErrorResponse::BUSY.response()),
             RpcResponse::NoRoom => self.named(ErrorResponse::NO_ROOM.response()),
         }

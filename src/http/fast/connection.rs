@@ -408,7 +408,7 @@ fn answer(
     let counters = &service.responder.rpc.counters;
     let count = |calls: Calls| calls.count_at_end(counters, woke);
     let body = &came[plain.body.clone()];
-    let reply = service.responder.answer_if_resident(body, plain.accepts, address, count);
+    let reply = service.responder.rpc.answer_if_resident(body, plain.accepts, address, count);
     if !reply.as_ref().is_ok_and(RpcResponse::needs_upstream) {
         add(&counters.plain, 1); // hyper's thread counts the others
     }

@@ -2,9 +2,9 @@
 
 mod admission;
 mod connection;
+mod fetching;
 mod head_refusal;
 mod http2;
-mod lent;
 mod non_rpc;
 mod pages;
 mod relayed;

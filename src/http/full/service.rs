@@ -28,10 +28,6 @@ use crate::observe::{Admin, Pages, page};
 use crate::rpc::{Calls, LONG_BODY, Rpc, RpcResponse};
 use crate::shared::{Began, ClientAddress, Work, add};
 
-/// Requests for prices that one request waits for. A second one comes only if the answer to the
-/// first took long.
-const PRICE_REQUESTS_MAX: usize = 2;
-
 /// Answers requests of one thread's connections.
 pub(crate) struct Service {
     pub(crate) responder: Arc<Responder>,
@@ -271,19 +267,15 @@ impl Service {
         }
         // Not before: the time in which a client sends its body is no time of a call.
         let began = Began::now();
-        let mut reply = self.answer(&body.bytes, accepts, client, began).await;
-        for _ in 0..PRICE_REQUESTS_MAX {
-            if !matches!(reply, Ok(RpcResponse::Prices)) {
-                break;
-            }
-            self.responder.rpc.serving.relayed.request_prices().await;
-            reply = self.answer(&body.bytes, accepts, client, began).await;
-        }
-        if matches!(reply, Ok(RpcResponse::Below)) {
-            reply = Box::pin(self.answer_lent(&body.bytes, accepts, client, began)).await;
-        }
-        let response = match reply {
+        let rpc = &self.responder.rpc;
+        let reply = match self.answer(rpc, &body.bytes, accepts, client, began).await {
             // Boxed: hyper has room for this future from the first byte of a connection on.
+            Ok(needs @ (RpcResponse::Prices | RpcResponse::Below)) => {
+                Box::pin(self.answer_fetching(needs, &body.bytes, accepts, client, began)).await
+            }
+            reply => reply,
+        };
+        let response = match reply {
             Ok(RpcResponse::Relay(outbound)) => {
                 Box::pin(self.relay(outbound, hops, client, began)).await
             }
@@ -317,35 +309,26 @@ impl Service {
         }
     }
 
-    /// Answers JSON-RPC, or says why it is not answered.
-    async fn answer(
+    /// Answers JSON-RPC by `rpc`, or says why it is not answered.
+    pub(super) async fn answer(
         &self,
+        rpc: &Arc<Rpc>,
         body: &Bytes,
         accepts: AcceptEncoding,
         client: &Client,
         began: Began,
     ) -> Result<RpcResponse, Response<ResponseBody>> {
         let count = |calls: Calls| calls.count(&self.responder.rpc.counters, began.elapsed());
-        match self.responder.answer_if_resident(body, accepts, client.address, count) {
+        match rpc.answer_if_resident(body, accepts, client.address, count) {
             Ok(reply) => Ok(reply), // nearly always
-            Err(_) => self.answer_offloaded(body.clone(), accepts, client, began).await,
+            Err(_) => {
+                self.answer_offloaded(Arc::clone(rpc), body.clone(), accepts, client, began).await
+            }
         }
     }
 
-    /// Answers a body on a thread that may wait for the disk, or says why it is not answered.
-    async fn answer_offloaded(
-        &self,
-        body: Bytes,
-        accepts: AcceptEncoding,
-        client: &Client,
-        began: Began,
-    ) -> Result<RpcResponse, Response<ResponseBody>> {
-        let rpc = Arc::clone(&self.responder.rpc);
-        self.answer_by(rpc, body, accepts, client, began).await
-    }
-
-    /// Answers a body by `rpc` on such a thread.
-    pub(super) async fn answer_by(
+    /// Answers a body by `rpc` on a thread that may wait for the disk, or says why it is not answered.
+    pub(super) async fn answer_offloaded(
         &self,
         rpc: Arc<Rpc>,
         body: Bytes,

@@ -34,7 +34,6 @@ use crate::http::socket::HyperSocket;
 use crate::http::{NotDone, Offload, draining};
 use crate::relay::{Failure, Hops};
 use crate::rpc::cursors::Subscriptions;
-use crate::rpc::methods::Lent;
 use crate::rpc::{Calls, LONG_BODY, Purpose, Rpc, WsResponse};
 use crate::shared::{Began, ClientAddress, Reservation, Work, WsClose, add};
 
@@ -151,9 +150,10 @@ pub(super) struct WsConnection<'r> {
     access: Option<MessageAccess>,
 }
 
-/// A message, and the heights that it was lent.
+/// A message that was lent heights.
 pub(super) struct LentMessage {
-    pub(super) lent: Lent,
+    /// Answers it.
+    pub(super) rpc: Rpc,
     pub(super) body: Bytes,
     pub(super) began: Began,
     pub(super) entry: Option<AccessEntry>,
@@ -257,13 +257,15 @@ impl WsConnection<'_> {
             return self.finish(ResponseBody::from(refusal), entry).await;
         }
         let began = Began::now();
-        let (mut frame, mut calls) = self.answer(&body).await?;
+        let mut priced = None;
+        let (mut frame, mut calls) = self.answer(self.rpc, &body).await?;
         if matches!(frame, WsResponse::Prices) {
-            self.rpc.serving.relayed.request_prices().await;
-            (frame, calls) = self.answer(&body).await?;
+            let rpc = priced.insert(Arc::new(self.rpc.with_prices(began).await));
+            (frame, calls) = self.answer(rpc, &body).await?;
         }
         if matches!(frame, WsResponse::Below) {
-            let lent = self.lend(&body, began, entry);
+            let rpc = priced.as_ref().unwrap_or(self.rpc);
+            let lent = self.lend(rpc, &body, began, entry);
             self.socket.get_mut().message_ends();
             return lent;
         }
@@ -329,29 +331,33 @@ impl WsConnection<'_> {
                 }
                 Err(CloseReason::Silently(WsClose::Malformed))
             }
-            // Both were requested just now, and the source had none in time.
+            // Both were fetched before, once for a message.
             WsResponse::Prices | WsResponse::Below => Err(busy()),
             WsResponse::NotUtf8 => Err(CloseReason::not_utf8()),
             WsResponse::NoRoom => Err(CloseReason::no_room()),
         }
     }
 
-    /// Answers a message, here or on a thread that may wait for the disk.
-    async fn answer(&mut self, body: &Bytes) -> Result<(WsResponse, Calls), CloseReason> {
-        match self.answer_if_resident(body) {
+    /// Answers a message by `rpc`, here or on a thread that may wait for the disk.
+    async fn answer(
+        &mut self,
+        rpc: &Arc<Rpc>,
+        body: &Bytes,
+    ) -> Result<(WsResponse, Calls), CloseReason> {
+        match self.answer_if_resident(rpc, body) {
             Ok(answered) => Ok(answered), // nearly always
-            Err(Cold) => self.answer_offloaded(Arc::clone(self.rpc), body.clone()).await,
+            Err(Cold) => self.answer_offloaded(Arc::clone(rpc), body.clone()).await,
         }
     }
 
     /// Answers a message unless that takes the disk or long.
-    fn answer_if_resident(&mut self, body: &[u8]) -> Result<(WsResponse, Calls), Cold> {
+    fn answer_if_resident(&mut self, rpc: &Rpc, body: &[u8]) -> Result<(WsResponse, Calls), Cold> {
         if body.len() > LONG_BODY {
             return Err(Cold);
         }
-        let work = Work::here(self.rpc.limits.work);
+        let work = Work::here(rpc.limits.work);
         let (subscriptions, address) = (&mut self.subscriptions, self.address);
-        let answer = || self.rpc.answer_frame(body, subscriptions, address, &work);
+        let answer = || rpc.answer_frame(body, subscriptions, address, &work);
         residency::if_sendable(answer)
     }
 

@@ -15,9 +15,10 @@ use crate::rpc::{Calls, LONG_BODY, Rpc, WsResponse};
 use crate::shared::{Began, Class, FREE_BYTES, Holder, Work, add};
 
 impl WsConnection<'_> {
-    /// Has the heights lent that a message names.
+    /// Has the heights lent that a message names, for an answer by `rpc`.
     pub(super) fn lend(
         &mut self,
+        rpc: &Arc<Rpc>,
         body: &[u8],
         began: Began,
         entry: Option<AccessEntry>,
@@ -31,24 +32,30 @@ impl WsConnection<'_> {
         // To parse a longer body would hold up the connections of this thread.
         let wants = (body.len() <= LONG_BODY).then(|| self.rpc.wants(body));
         let body = Bytes::copy_from_slice(body); // it is a part of the buffer into which the next one is read
-        let (rpc, offload, copied) = (Arc::clone(self.rpc), self.offload, body.clone());
+        let (rpc, offload, copied) = (Arc::clone(rpc), self.offload, body.clone());
+        let reader = Arc::clone(&rpc);
         self.lending.push(Box::pin(async move {
             let wants = match wants {
                 Some(wants) => Ok(wants),
-                None => offload.run(Class::Search, address, move || rpc.wants(&copied)).await,
+                None => offload.run(Class::Search, address, move || reader.wants(&copied)).await,
             };
             // Without a thread for the parse nothing is lent, and the calls are misses.
             let lent = lender.lend(wants.unwrap_or_default(), address).await;
-            LentMessage { lent, body, began, entry, _held: held }
+            LentMessage { rpc: rpc.with_lent(lent), body, began, entry, _held: held }
         }));
         Ok(())
     }
 
     /// Answers a message that has what it was lent.
     pub(super) async fn answer_lent(&mut self, message: LentMessage) -> Result<(), CloseReason> {
-        let LentMessage { lent, body, began, entry, _held } = message;
-        let rpc = Arc::new(self.rpc.with_lent(lent));
-        let (frame, calls) = self.answer_offloaded(rpc, body).await?;
+        let LentMessage { rpc, body, began, entry, _held } = message;
+        let rpc = Arc::new(rpc);
+        let (mut frame, mut calls) = self.answer_offloaded(Arc::clone(&rpc), body.clone()).await?;
+        // A call before the price was about lent heights, so nothing has looked for the price yet.
+        if matches!(frame, WsResponse::Prices) {
+            let rpc = Arc::new(rpc.with_prices(began).await);
+            (frame, calls) = self.answer_offloaded(rpc, body).await?;
+        }
         self.conclude(frame, calls, began, entry).await
     }
 

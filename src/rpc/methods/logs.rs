@@ -108,7 +108,7 @@ fn not_here(
     let is_it = |beyond: &&LogsBeyond| {
         beyond.first == first && beyond.criteria == wanted.criteria().lists()
     };
-    context.beyond.iter().find(is_it).map_or(Miss::Height(first).into(), |beyond| {
+    context.fetched.beyond.iter().find(is_it).map_or(Miss::Height(first).into(), |beyond| {
         RpcError::too_many_reads(heights, beyond.reads_max, &beyond.passes).into()
     })
 }

@@ -20,5 +20,5 @@ pub(super) use fees::FEE_BLOCKS_MAX;
 pub(crate) use lending::Lending;
 pub(crate) use lending::{Below, Lent, LogsAt, LogsBeyond, Want};
 pub(crate) use miss::{Miss, NotRead, QueryError};
-pub(crate) use query_context::QueryContext;
+pub(crate) use query_context::{Fetched, QueryContext};
 pub(crate) use stored::fresh;

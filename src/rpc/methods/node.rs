@@ -34,7 +34,7 @@ fn relayed(
     age_max: Duration,
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
-    let result = context.serving.relayed.get(method, age_max);
+    let result = context.serving.relayed.get(method, age_max, context.fetched.prices_since);
     out.text().extend_from_slice(&result.ok_or(Miss::NotRelayed(method))?);
     Ok(())
 }

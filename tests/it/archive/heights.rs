@@ -126,6 +126,32 @@ fn following_of(bucket: &Bucket, dir: &Path, starter: &[&str], place: &[&str]) -
     replica
 }
 
+/// Such a batch waits for the archive and for the upstream. Either may take longer than a price stays new.
+#[test]
+fn batch_of_archived_heights_and_prices_is_answered_in_any_order() {
+    let bucket = Bucket::new(Helicon::Never);
+    let dir = fresh_dir();
+    let options = ["--archive", &bucket.place(), "--price-age-max", "1ms"];
+    let replica = following_of(&bucket, dir.path(), &[], &options);
+    let low = r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x5",true]}"#;
+    let price = r#"{"jsonrpc":"2.0","id":2,"method":"eth_gasPrice"}"#;
+    let has_both = |text: &str| text.matches("\"result\":").count() == 2;
+    for batch in [format!("[{low},{price}]"), format!("[{price},{low}]")] {
+        replica.wait("both over HTTP", |_| {
+            let answer = replica.client().post(&batch);
+            assert_ne!(answer.status, 503, "{batch}: {}", answer.text());
+            (answer.status == 200).then(|| assert!(has_both(&answer.text())))
+        });
+        replica.wait("both over WebSocket", |_| {
+            let mut ws = Ws::open(&replica);
+            ws.send(&batch);
+            let answer = ws.text_or_end().expect("the connection stays open");
+            has_both(&answer).then_some(())
+        });
+    }
+    replica.stop_in_time();
+}
+
 #[test]
 fn filters_reach_archived_heights_as_logs_do() {
     let bucket = Bucket::new(Helicon::Never);

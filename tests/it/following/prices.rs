@@ -15,6 +15,8 @@ use crate::support::ws::Ws;
 
 const PRICE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_gasPrice"}"#;
 const CLIENTS: usize = 20;
+/// Calls that take longer than a millisecond together.
+const SLOW_CALLS: usize = 900;
 
 /// Lets prices become older than `age`.
 #[expect(clippy::disallowed_methods, reason = "no condition but time; a plain test thread")]
@@ -61,6 +63,27 @@ fn old_price_is_requested_once(age: Duration) {
     let mut ws = Ws::open(&neve);
     ws.send(PRICE);
     assert!(price(&ws.text()));
+}
+
+/// Calls before a price may take longer than a price stays new.
+#[test]
+fn price_behind_slow_calls_of_a_batch_is_served() {
+    let node = devnet(5);
+    let (_dir, neve) = follow(&node, &["--price-age-max", "1ms", "--api", "debug-raw"]);
+    let slow = r#"{"jsonrpc":"2.0","id":2,"method":"debug_getRawReceipts","params":["0x5"]},"#;
+    let batch = format!("[{}{PRICE}]", slow.repeat(SLOW_CALLS));
+    let has_all = |text: &str| text.matches("\"result\":").count() == SLOW_CALLS + 1;
+    neve.wait("the price over HTTP", |_| {
+        let answer = neve.client().post(&batch);
+        assert_ne!(answer.status, 503, "{}", answer.text());
+        (answer.status == 200).then(|| assert!(has_all(&answer.text())))
+    });
+    neve.wait("the price over WebSocket", |_| {
+        let mut ws = Ws::open(&neve);
+        ws.send(&batch);
+        let answer = ws.text_or_end().expect("the connection stays open");
+        has_all(&answer).then_some(())
+    });
 }
 
 #[test]
