@@ -169,7 +169,7 @@ pub enum ProofError {
         expected: U256,
     },
     /// The signature recovers to another sender, or to none.
-    #[error("transaction {index} is signed by {recovered:?}, not by {claimed}")]
+    #[error("transaction {index} {}", signer(*recovered, *claimed))]
     Sender {
         /// Index of the transaction.
         index: usize,
@@ -400,5 +400,28 @@ impl ProofError {
             Self::LogsBloom { .. } => "logs_bloom",
             Self::ReceiptsRoot { .. } => "receipts_root",
         }
+    }
+}
+
+/// Says who signed a transaction that claims a sender.
+fn signer(recovered: Option<Address>, claimed: Address) -> String {
+    match recovered {
+        Some(sender) => format!("is signed by {sender}, not by {claimed}"),
+        None => format!("has no valid signature of its sender {claimed}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_sender_is_told_as_an_address_or_as_no_signature() {
+        let of = |recovered| {
+            ProofError::Sender { index: 3, claimed: Address::ZERO, recovered }.to_string()
+        };
+        let [zero, one] = [0, 1].map(Address::repeat_byte);
+        assert_eq!(of(Some(one)), format!("transaction 3 is signed by {one}, not by {zero}"));
+        assert_eq!(of(None), format!("transaction 3 has no valid signature of its sender {zero}"));
     }
 }
