@@ -189,7 +189,7 @@ impl HeightFetcher {
             }
             FetchError::Stalled => {
                 debug!(need.height, upstream = upstream.name, "upstream stalls");
-                upstream.penalize("stalled");
+                upstream.penalize("stalled", "no response for much longer than usual");
                 upstream.state().window.refused(Instant::now());
                 need.not(lease.place, retry.refused.wait());
             }
@@ -221,7 +221,7 @@ impl HeightFetcher {
         reason: &'static str,
         why: &str,
     ) {
-        upstream.penalize(reason);
+        upstream.penalize(reason, &format!("block {height}: {why}"));
         let mut disputed = self.disputed();
         // A liar names as many heights as it likes: the set is bounded.
         if disputed.len() < DISPUTED_MAX {

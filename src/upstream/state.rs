@@ -9,7 +9,7 @@ use neve_jsonrpc::Rules;
 use tokio::sync::Notify;
 
 use super::limits::{ConcurrencyLimit, Pause, RateLimiter};
-use crate::client::{CallError, RpcClient};
+use crate::client::{CallError, PeerText, RpcClient};
 use crate::config::settings::LiveRate;
 use crate::mirror::MirrorSource;
 use crate::shared::lock::lock;
@@ -67,6 +67,8 @@ pub(crate) struct State {
     pause: Pause,
     /// Time until which it is asked last, because its data was rejected.
     penalized: Option<(Instant, Duration)>,
+    /// Reason for the last penalty, until it gives a height after it.
+    rejection: Option<String>,
     pub(crate) window: ConcurrencyLimit,
     pub(crate) pace: RateLimiter,
     pub(crate) in_flight: usize,
@@ -101,6 +103,7 @@ impl Upstream {
                 lacks: None,
                 pause: Pause::new(),
                 penalized: None,
+                rejection: None,
                 window: ConcurrencyLimit::new(window),
                 pace: RateLimiter::new(rate, now),
                 in_flight: 0,
@@ -180,7 +183,7 @@ impl Upstream {
         // `penalize` takes the lock, too.
         drop(state);
         if !has_header && !is_near(head, believed) {
-            self.penalize("false_head");
+            self.penalize("false_head", &format!("head {head} has no header that proves it"));
         }
     }
 
@@ -206,6 +209,10 @@ impl Upstream {
         self.heights.fetch_add(1, Ordering::Relaxed);
         let mut state = self.state();
         state.failures = 0;
+        // Also an upstream of another chain gives heights that agree with themselves: its penalty comes behind them.
+        if !state.penalized(Instant::now()) {
+            state.rejection = None;
+        }
         state.pause.gave_height();
         drop(state);
         counter!("neve_upstream_blocks_total", "upstream" => self.name.clone()).increment(1);
@@ -294,8 +301,8 @@ impl Upstream {
         }
     }
 
-    /// Penalizes it for data that was rejected.
-    pub(crate) fn penalize(&self, reason: &'static str) {
+    /// Penalizes it for data that was rejected. `why` is its error until it gives a height after the penalty.
+    pub(crate) fn penalize(&self, reason: &'static str, why: &str) {
         self.fault(reason);
         let now = Instant::now();
         let mut state = self.state();
@@ -304,6 +311,12 @@ impl Upstream {
             if until > now { time } else { (2 * time).min(DOUBT_MAX) }
         });
         state.penalized = Some((now + time, time));
+        state.rejection = Some(PeerText::new(why).to_string());
+    }
+
+    /// Penalizes a mirror source that withdrew heights which it gave.
+    pub(crate) fn withdrew(&self) {
+        self.penalize("withdrew", "it withdrew heights that it had sent");
     }
 
     /// Notes that it lacks a height that it should have: it is too young, or prunes.
@@ -333,7 +346,7 @@ impl Upstream {
         UpstreamStatus {
             url: self.name.clone(),
             state: state.name(rules, now),
-            error: state.error.clone(),
+            error: state.error.as_ref().or(state.rejection.as_ref()).cloned(),
             retry_at: if state.admitted { state.resting(now) } else { state.retry_at },
             head: state.admitted.then_some(state.head),
             lacks_below: state.lacks.filter(|(_, until)| *until > now).map(|(below, _)| below),
@@ -407,6 +420,7 @@ pub(crate) mod tests {
         let upstream = Upstream::new(endpoint.name.clone(), client, 1, rate);
         Arc::new(upstream.mirrored(is_source.then(|| Arc::new(source()))))
     }
+
     #[tokio::test]
     async fn heights_that_an_upstream_lacked_long_ago_are_not_lacking_again() {
         let (upstream, now) = (upstream(false), Instant::now());
@@ -417,5 +431,33 @@ pub(crate) mod tests {
         upstream.state().lacks = Some((1000, now));
         upstream.mark_missing(5);
         assert!(lacks(5) && !lacks(6));
+    }
+
+    #[tokio::test]
+    async fn reason_of_a_penalty_is_the_error_until_a_height_comes_after_it() {
+        let upstream = upstream(false);
+        upstream.admit(9, 9, Rules::Helicon);
+        let status = || {
+            let UpstreamStatus { state, error, .. } = upstream.status(Rules::Helicon);
+            (state, error)
+        };
+        assert_eq!(status(), ("up", None));
+        upstream.penalize("parent_link", &format!("block 9: {}", "\n".repeat(5000)));
+        let (state, error) = status();
+        let error = error.expect("the reason");
+        assert_eq!(state, "penalized");
+        assert!(error.starts_with("block 9: ") && error.len() < 400, "{error}");
+        upstream.gave_height();
+        assert_eq!(status().1, Some(error.clone()), "other heights take nothing back");
+        upstream.admit(9, 9, Rules::Helicon);
+        assert_eq!(status().1, Some(error.clone()), "a new admission proves no block");
+        let time = upstream.state().penalized.map(|(_, time)| (Instant::now(), time));
+        upstream.state().penalized = time;
+        assert_eq!(status(), ("up", Some(error)));
+        upstream.eject("http", Phase::Waiting, ("gone".to_owned(), DOUBT));
+        assert_eq!(status().1.as_deref(), Some("gone"), "the newest one");
+        upstream.admit(9, 9, Rules::Helicon);
+        upstream.gave_height();
+        assert_eq!(status(), ("up", None));
     }
 }

@@ -79,7 +79,7 @@ async fn linked(
             }
             Ok(Err(Broken::False(why))) => {
                 refuse(*heights.end(), Some(&upstream.name), "backfill_link", &why);
-                upstream.penalize("backfill_link");
+                upstream.penalize("backfill_link", &format!("block {}: {why}", heights.end()));
                 need.not(lease.place, again.wait());
             }
             // A pause of its own: no height comes meanwhile that would end one of `throttles`.

@@ -240,7 +240,8 @@ impl<'f> BackfillInterval<'f> {
         {
             let guilty =
                 self.givers.iter().filter(|(height, _)| (from..=through).contains(&height));
-            guilty.for_each(|(_, by)| self.source.pool.upstreams[*by].penalize(disproof.reason()));
+            let (reason, why) = (disproof.reason(), disproof.to_string());
+            guilty.for_each(|(_, by)| self.source.pool.upstreams[*by].penalize(reason, &why));
         }
     }
 }

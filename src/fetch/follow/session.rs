@@ -30,9 +30,6 @@ const FOLLOWING_WITHIN: u64 = 16;
 /// Heights below the head within which a height is requested before those of catching up.
 const LIVE_WITHIN: u64 = 4;
 
-/// Fault of a mirror source that withdrew heights which it gave.
-const WITHDREW: &str = "withdrew";
-
 /// A session.
 pub(crate) struct Session<'f> {
     follower: &'f Follower,
@@ -275,7 +272,7 @@ impl<'f> Session<'f> {
         // Their giver is not known yet: `publish` looks.
         self.givers.withdraw(from.max(self.next())..next);
         let height = self.givers.first_of(source, from)?;
-        pool.upstreams[source].penalize(WITHDREW); // the others are asked first for a while
+        pool.upstreams[source].withdrew(); // the others are asked first for a while
         Some(height)
     }
 
@@ -331,7 +328,7 @@ impl<'f> Session<'f> {
         let Assembled { record, header, unsettled, difficulty } = assembled;
         let (height, upstream) = (record.height, &self.source.pool.upstreams[from]);
         if upstream.peer.is_some() && self.givers.is_withdrawn(height) {
-            upstream.penalize(WITHDREW);
+            upstream.withdrew();
             return Err(SessionEnd::withdrawn(height));
         }
         self.givers.gave(height, from);

@@ -61,6 +61,10 @@ fn is_refused_on(config: Config, rules: Rules, fault: Fault, (reason, says): (&s
     neve.wait_for_log(says);
     neve.wait(reason, |_| (refused(&neve, reason) >= 1).then_some(()));
     neve.wait_for_head(wrong - 1);
+    let error = neve.wait("the reason in /health", |health| {
+        health["upstreams"][0]["error"].as_str().map(str::to_owned)
+    });
+    assert!(error.starts_with(&format!("block {wrong}: ")), "{error}");
     let params = format!("[\"{wrong:#x}\",false]");
     assert_eq!(neve.client().call("eth_getBlockByNumber", &params).status, 421, "{reason}");
     assert_eq!(neve.health()["blocks"]["head"], wrong - 1);
