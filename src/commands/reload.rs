@@ -62,13 +62,15 @@ pub(crate) struct Reload {
 impl Reload {
     /// Takes the settings of the start.
     pub(crate) fn new(source: SettingsSource, config: &Config, levels: LogLevels) -> Self {
+        let limits = client_limits(config);
+        note_few(config, &limits);
         Self {
             source,
             values: config.values.clone(),
             levels,
             ready: Arc::new(ArcSwap::from_pointee(config.ready)),
             rates: Arc::new(ArcSwap::from_pointee(Rates::of(config))),
-            live: watch::Sender::new(Reloaded { limits: client_limits(config), relay: None }),
+            live: watch::Sender::new(Reloaded { limits, relay: None }),
             drain_timeout: config.http.drain_timeout,
             source_due: false,
             keys: None,
@@ -200,7 +202,12 @@ impl Reload {
         self.drain_timeout = newer.http.drain_timeout;
         // The others stay as they are, so that the next reload names them again.
         self.values.replace(&changes.reloaded, &newer.values);
-        info!(file, reloaded = %changes.reloaded.join(", "), "settings reloaded");
+        let reloaded = Some(changes.reloaded.join(", ")).filter(|names| !names.is_empty());
+        info!(file, reloaded = reloaded.map(tracing::field::display), "settings reloaded");
+        // At each SIGHUP it would be no news.
+        if changes.reloaded.contains(&"connections-max") {
+            note_few(&newer, &limits);
+        }
         if !changes.needs_restart.is_empty() {
             warn!(settings = %changes.needs_restart.join(", "), "settings need a restart");
         }
@@ -227,6 +234,14 @@ impl Reload {
 fn client_limits(config: &Config) -> ClientLimits {
     let limits = connections_limits(config.limits, config.archive.is_some());
     ClientLimits { limits, ..ClientLimits::of(config) }
+}
+
+/// Warns of fewer connections than the settings allow.
+fn note_few(config: &Config, limits: &ClientLimits) {
+    let most = limits.limits.connections_max;
+    if most < config.limits.connections_max {
+        warn!(connections_max = most, "few descriptors, fewer connections");
+    }
 }
 
 fn not_opened(error: &io::Error) -> String {

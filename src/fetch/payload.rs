@@ -117,7 +117,11 @@ async fn batch_of_receipts(
     for _ in 0..THROTTLED_MAX {
         match upstream.client.batch("eth_getTransactionReceipt", hashes).await {
             Err(CallError::Throttled { after, .. }) => {
-                debug!(upstream = upstream.name, ?after, "receipts throttled");
+                debug!(
+                    upstream = upstream.name,
+                    after = after.map(tracing::field::debug),
+                    "receipts throttled"
+                );
                 upstream.throttles(after);
                 // Other heights may be throttled meanwhile, and lengthen the pause.
                 while let Some(left) = upstream.resting() {

@@ -11,6 +11,7 @@ use neve_archive::{Digest, Manifest, SpanEntry};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
+use tracing::field::{DisplayValue, display};
 use tracing::{info, warn};
 
 use super::archived_files::{ArchivedFiles, Borrowed, Keys, Known, no_keys};
@@ -211,7 +212,8 @@ impl ArchiveReader {
         }
         let before = known.as_ref().map(|known| (&known.heights, known.anchored.as_ref()));
         if before != heights.as_ref().map(|heights| (heights, anchored.as_ref())) {
-            info!(%digest, ?heights, ?anchored, "archived heights");
+            let [heights, anchored] = [&heights, &anchored].map(|range| shown(range.as_ref()));
+            info!(%digest, heights, anchored, "archived heights");
         }
         self.manifests.answers(heights.clone(), anchored.clone());
         let known = heights.map(|heights| Known { manifest, heights, anchored });
@@ -350,6 +352,11 @@ fn hash_of(want: &Want) -> Option<[u8; 32]> {
         Want::Hash(hash) | Want::Logs(LogsAt::Block(hash), _) => Some(*hash),
         Want::Height(_) | Want::Heights(_) | Want::Logs(LogsAt::Heights(_), _) => None,
     }
+}
+
+/// Heights for the log; no field without any.
+fn shown(heights: Option<&RangeInclusive<u64>>) -> Option<DisplayValue<String>> {
+    heights.map(|heights| display(format!("{} to {}", heights.start(), heights.end())))
 }
 
 /// Puts together all that was borrowed.

@@ -340,7 +340,6 @@ pub(crate) fn connections_limits(limits: Limits, has_archive: bool) -> Limits {
     if most >= limits.connections_max {
         return limits;
     }
-    warn!(connections_max = most, "few descriptors, fewer connections");
     Limits {
         connections_max: most,
         // A share above the whole would let one address take all connections.

@@ -42,6 +42,8 @@ fn replica_without_a_node_answers_archived_heights_to_the_byte() {
         // By the manifest that it read, of an archive that others push to.
         let put_at = replica.metric("neve_archive_manifest_put_timestamp_seconds");
         assert!(put_at > Some(1.7e9), "{put_at:?}");
+        let log = replica.log();
+        assert!(log.contains(" heights=\"0 to ") && !log.contains("=None"), "{log}");
         replica.stop_in_time();
     }
 }

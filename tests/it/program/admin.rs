@@ -1,7 +1,9 @@
 //! The pages for operators: on a listener of their own, and the short ones that every client sees.
 
+use std::fs;
 use std::net::{TcpListener, TcpStream};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::corpus::MAIN;
@@ -173,6 +175,40 @@ fn ready_answers_while_clients_hold_all_descriptors_that_they_may() {
         assert_eq!(ready.status, 200, "{}", ready.text());
     }
     drop(held);
+}
+
+#[test]
+fn sighup_without_a_change_repeats_no_warning_and_names_no_setting() {
+    let (node, dir) = (Recorded::start(MAIN), fresh_dir());
+    let file = dir.path().join("neve.toml");
+    let settings = |most: u32| {
+        let text =
+            format!("upstream = \"{}\"\nstart = 300\nconnections-max = {most}\n", node.url());
+        fs::write(&file, text).unwrap();
+    };
+    settings(1000);
+    let path = file.display().to_string();
+    let by = ["sh", "-c", "ulimit -n 320; exec \"$@\"", "sh"];
+    let neve = Neve::start_by(&by, dir.path(), &["--config", &path]);
+    neve.wait_for_head(339);
+    let few = || neve.log().matches("few descriptors, fewer connections").count();
+    assert_eq!(few(), 1);
+    // A warning that repeats within a second is left out in any case.
+    let passed = |seconds: u64| {
+        neve.wait("the next second", |health| {
+            (health["uptime_seconds"].as_u64()? >= seconds).then_some(())
+        });
+    };
+    passed(2);
+    neve.signal(Signal::HUP);
+    neve.wait_for_log("settings reloaded");
+    assert!(few() == 1 && !neve.log().contains("reloaded="), "{}", neve.log());
+    passed(4);
+    settings(900);
+    neve.signal(Signal::HUP);
+    neve.wait_for_log("reloaded=connections-max");
+    neve.wait("the second warning", |_| (few() == 2).then_some(()));
+    neve.stop_in_time();
 }
 
 /// Clients that take all connections of the main listener must not make a healthy server look dead.
