@@ -69,6 +69,12 @@ pub(super) fn page(
     line("chain", chain(health));
     line("served", served(&health["blocks"]));
     line("head", head(&health["blocks"]));
+    if !health["clock"]["error"].is_null() {
+        line("clock", text(&health["clock"]["error"]));
+    }
+    if let Some(following) = following(health) {
+        line("following", following);
+    }
     for upstream in health["upstreams"].as_array().into_iter().flatten() {
         line("upstream", self::upstream(upstream));
     }
@@ -137,6 +143,14 @@ fn head(blocks: &Value) -> String {
     format!("{head}, {age}, lag {lag}, settled {settled}")
 }
 
+/// Error of following; nothing if it is none, or that of an upstream, whose line has it.
+fn following(health: &Value) -> Option<String> {
+    let own = &health["upstream"];
+    let mut upstreams = health["upstreams"].as_array().into_iter().flatten();
+    let is_told = own["error"].is_null() || upstreams.any(|one| one["error"] == own["error"]);
+    (!is_told).then(|| format!("{}{}", text(&own["state"]), error(own)))
+}
+
 fn upstream(one: &Value) -> String {
     let [url, state, head] = ["url", "state", "head"].map(|key| text(&one[key]));
     let response = one["response_seconds"].as_f64().unwrap_or(0.0) * 1e3;
@@ -167,8 +181,16 @@ fn mirror(mirror: &Value) -> String {
 fn archive(archive: &Value) -> String {
     let [url, first, last] = ["url", "min_height", "max_height"].map(|key| text(&archive[key]));
     let [accepted, rejected] = ["accepted", "rejected"].map(|key| text(&archive["segments"][key]));
-    let error = error(&archive["segments"]);
-    format!("{url}, {first} to {last}, {accepted} segments taken, {rejected} rejected{error}")
+    let (error, push) = (error(&archive["segments"]), push(&archive["push"]));
+    format!("{url}, {first} to {last}, {accepted} segments taken, {rejected} rejected{error}{push}")
+}
+
+/// Backlog and error of the push to an archive, behind a comma; nothing without a push.
+fn push(push: &Value) -> String {
+    if push.is_null() {
+        return String::new();
+    }
+    format!(", {} heights to push{}", text(&push["backlog"]["heights"]), error(push))
 }
 
 fn backfill(backfill: &Value) -> String {
@@ -295,6 +317,39 @@ mod tests {
         ] {
             assert!(page.contains(line), "{line}{page}");
         }
+    }
+
+    #[test]
+    fn each_error_of_health_is_shown() {
+        let health = json!({
+            "clock": { "error": "clock is late" },
+            "upstream": { "state": "waiting", "error": "chain ends" },
+            "upstreams": [{ "error": "no route" }, { "error": null }],
+            "mirror": { "stream": { "error": "no stream" }, "segments": { "error": "no list" } },
+            "archive": {
+                "segments": { "error": "no manifest" },
+                "push": { "backlog": { "heights": 32 }, "error": "denied" },
+            },
+            "storage": { "error": "disk full" },
+        });
+        let shown = page(&health, None, None);
+        for error in [
+            "no route",
+            "no stream",
+            "no list",
+            "no manifest",
+            "32 heights to push, denied",
+            "disk full",
+        ] {
+            assert!(shown.contains(&format!(", {error}")), "{error}: {shown}");
+        }
+        assert!(shown.contains("clock        clock is late\n"), "{shown}");
+        assert!(shown.contains("following    waiting, chain ends\n"), "{shown}");
+        let well = json!({
+            "clock": { "error": null }, "upstream": { "error": "x" }, "upstreams": [{ "error": "x" }],
+        });
+        let shown = page(&well, None, None);
+        assert!(!shown.contains("clock") && !shown.contains("following"), "{shown}");
     }
 
     #[test]

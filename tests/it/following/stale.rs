@@ -7,7 +7,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::client::Response;
-use crate::support::neve::{Neve, fresh_dir};
+use crate::support::neve::{Neve, fresh_dir, run};
 use crate::support::ws::Ws;
 
 const RATE: f64 = 4.0;
@@ -158,6 +158,9 @@ fn clock_behind_the_newest_block_is_said_in_log_and_health() {
     let said = neve.wait("a doubt", |health| health["clock"]["error"].as_str().map(str::to_owned));
     assert!(said.ends_with(" s behind the newest block"), "{said}");
     neve.wait_for_log("system clock is wrong");
+    let status = run(&["status", "--admin-listen", &neve.admin.to_string()]).stdout;
+    let status = String::from_utf8_lossy(&status);
+    assert!(status.lines().any(|line| line.starts_with("clock ")), "{status}");
 }
 
 #[test]
