@@ -91,7 +91,7 @@ async fn command(command: &ArchiveCommand) -> Result<u64, String> {
     }
 }
 
-/// Pushes. Returns the number of packed files that were set aside.
+/// Pushes. Returns the number of packed files that the archive lacks afterwards: set aside, or behind a gap.
 async fn pushed(dir: &Path, writer: &ArchiveWriter, place: &ArchivePlace) -> Result<u64, String> {
     let text = |failed: Failed| failed.to_string();
     // Threads that this one starts have its priority. A push at the usual one is a push, too. The call sets a value: it
@@ -102,7 +102,7 @@ async fn pushed(dir: &Path, writer: &ArchiveWriter, place: &ArchivePlace) -> Res
     let (archive, options) = (opened(place)?, write_options(writer, place, Some(dir))?);
     let writer = Writer::begin(&archive, &options).await.map_err(text)?;
     let progress = |event: Progress<'_>| match event {
-        Progress::Added(pushed) => complain(&pushed_text(pushed)),
+        Progress::Added(pushed) => complain(&added_text(pushed)),
         Progress::SetAside(BadFile { path, why }) => {
             complain(&format!("{}: set aside: {why}", path.display()));
         }
@@ -116,7 +116,7 @@ async fn pushed(dir: &Path, writer: &ArchiveWriter, place: &ArchivePlace) -> Res
     } else {
         pushed_text(&pushed) + &key.map_or(String::new(), |key| format!(", signed {key}"))
     })?;
-    Ok(pushed.bad)
+    Ok(pushed.bad + pushed.apart)
 }
 
 async fn verified(
@@ -167,6 +167,13 @@ fn finding_line(finding: &ArchiveFinding, as_json: bool) -> String {
     } else {
         format!("{object}: {kind}: {detail}{}", if *repaired { "; put again" } else { "" })
     }
+}
+
+/// Says how far a push is. The last line of the output is the result, so this one is another.
+fn added_text(pushed: &Pushed) -> String {
+    let Pushed { segments, bytes, heights, sequence, .. } = *pushed;
+    let heights = heights_text(heights);
+    format!("{heights}: {segments} segments of {bytes} bytes so far, manifest {sequence}")
 }
 
 fn pushed_text(pushed: &Pushed) -> String {

@@ -210,7 +210,9 @@ fn archive_grows_in_both_directions_without_a_gap() {
     let removed = &packed_files(whole.path())[5];
     let kept = fs::read(removed).expect("it can be read");
     fs::remove_file(removed).expect("it is there");
-    let lower = pushed(whole.path(), &[&place]);
+    let (code, lines, errors) = archive("push", Some(whole.path()), &[&place]);
+    assert_eq!(code, 1, "{errors}");
+    let lower = lines.last().expect("a line");
     assert_eq!((&lower["last"], &lower["apart"]), (&159.into(), &1.into()), "{lower}");
     fs::write(removed, kept).expect("it can be written");
     let second = pushed(whole.path(), &[&place]);
@@ -218,6 +220,23 @@ fn archive_grows_in_both_directions_without_a_gap() {
     assert_eq!(pushed(distant.path(), &[&place])["present"], 2);
     let (code, summary) = verified(&[&place]);
     assert_eq!((code, &summary["first"]), (0, &0.into()), "{summary}");
+}
+
+#[test]
+fn push_prints_its_result_once() {
+    let (node, dir, bucket) = (devnet(), fresh_dir(), fresh_dir());
+    let neve = packed_store(dir.path(), &node, HEAD);
+    wait_for_packed(&neve, 96);
+    neve.stop_in_time();
+    let store = dir.path().join("store").display().to_string();
+    let place = format!("file://{}", bucket.path().display());
+    let output = run(&["archive", "push", "--data-dir", &store, &place]);
+    let [said, progress] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert!(said.starts_with("heights 0 to 95: 3 segments of "), "{said}");
+    assert!(progress.contains("neve: heights 0 to 95: 3 segments of "), "{progress}");
+    assert!(progress.contains(" bytes so far, manifest 1\n"), "{progress}");
+    assert!(!progress.contains(said.trim_end()), "{progress}");
 }
 
 /// Starts a push, and waits until so many objects are in the bucket, or the push has ended.
