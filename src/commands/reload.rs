@@ -34,9 +34,9 @@ type ReadHeaders = (PathBuf, Endpoint, Result<UpstreamHeaders, String>);
 /// Files that were read again.
 pub(crate) enum ReadFiles {
     /// The settings, if they have a file, and the headers of the upstreams in force.
-    Settings(Option<Result<Config, ConfigError>>, Vec<ReadHeaders>),
+    Settings(Option<Box<Result<Config, ConfigError>>>, Vec<ReadHeaders>),
     /// The files of other upstreams, which the settings name.
-    Upstreams(Result<Upstreams, StartError>),
+    Upstreams(Box<Result<Upstreams, StartError>>),
 }
 
 /// The settings in force, and those that change with the file.
@@ -153,7 +153,8 @@ impl Reload {
                 // A rotation moves the file and then sends SIGHUP.
                 sink.log().reopen();
             }
-            let settings = source.file().is_some().then(|| source.read().and_then(Config::of));
+            let settings =
+                source.file().is_some().then(|| Box::new(source.read().and_then(Config::of)));
             let with_headers = |(file, endpoint): (PathBuf, Endpoint)| {
                 let read = UpstreamHeaders::read(&file);
                 (file, endpoint, read)
@@ -166,7 +167,7 @@ impl Reload {
     /// source of blocks if another one is wanted.
     pub(crate) fn take(
         &mut self,
-        settings: Option<Result<Config, ConfigError>>,
+        settings: Option<Box<Result<Config, ConfigError>>>,
         headers: Vec<ReadHeaders>,
     ) -> Option<UpstreamConfig> {
         let Some(file) = self.source.file().map(|file| file.display().to_string()) else {
@@ -178,7 +179,7 @@ impl Reload {
             }
             return None;
         };
-        match settings? {
+        match *settings? {
             Ok(newer) => self.replace(newer, &file, headers),
             Err(error) => {
                 warn!(%error, "settings not reloaded");

@@ -267,5 +267,7 @@ impl Signals {
 
 /// Reads the files of upstreams, which may take long, beside the tasks of this thread.
 fn read_upstreams(source: UpstreamConfig, rules: Vec<RelayRule>) -> JoinHandle<ReadFiles> {
-    tokio::spawn(async move { ReadFiles::Upstreams(Upstreams::of(&source, &rules).await) })
+    tokio::spawn(
+        async move { ReadFiles::Upstreams(Box::new(Upstreams::of(&source, &rules).await)) },
+    )
 }
