@@ -11,7 +11,6 @@ use neve_archive::{Digest, Manifest, SpanEntry};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
-use tracing::field::{DisplayValue, display};
 use tracing::{info, warn};
 
 use super::archived_files::{ArchivedFiles, Borrowed, Keys, Known, no_keys};
@@ -355,8 +354,8 @@ fn hash_of(want: &Want) -> Option<[u8; 32]> {
 }
 
 /// Heights for the log; no field without any.
-fn shown(heights: Option<&RangeInclusive<u64>>) -> Option<DisplayValue<String>> {
-    heights.map(|heights| display(format!("{} to {}", heights.start(), heights.end())))
+fn shown(heights: Option<&RangeInclusive<u64>>) -> Option<String> {
+    heights.map(|heights| format!("{} to {}", heights.start(), heights.end()))
 }
 
 /// Puts together all that was borrowed.
