@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn file_that_cannot_be_counted_keeps_no_other_from_counting() {
-        let file = |time, bytes| Ok(Some((time, name(time as u64).to_string(), bytes)));
+        let file = |time: u8, bytes| Ok(Some((time.into(), name(time.into()).to_string(), bytes)));
         let failed = |kind: ErrorKind| Err(io::Error::from(kind));
         let count = |kind| {
             let (mut state, entries) = (State::default(), [file(2, 7), failed(kind), file(1, 5)]);

@@ -192,7 +192,7 @@ async fn lost_file_is_written_anew_although_each_record_begins_a_segment() {
     let (_disk, mut setup, dir) = setup(Duration::from_mins(1), 1);
     let next = losing(&mut setup, &dir);
     let mut writing = Loop::new(setup);
-    writing.looked_at = Instant::now().checked_sub(LOOK_INTERVAL - WAIT_PAUSE).unwrap();
+    writing.looked_at = Instant::now().checked_sub(LOOK_INTERVAL).unwrap() + WAIT_PAUSE;
     writing.setup.writer.append(&record(next)).unwrap();
     writing.upkeep().unwrap();
     sleep(2 * WAIT_PAUSE).await;

@@ -263,7 +263,8 @@ fn upstream_that_throttles_is_not_asked_to_agree_before_its_pause_ends() {
     let labels = format!("method=\"{BLOCK}\",reason=\"throttled\"");
     let throttled = || neve.count(&format!("neve_upstream_call_errors_total{{{labels}}}"));
     let before = throttled();
-    std::thread::sleep(Duration::from_secs(3));
+    let until = Instant::now() + Duration::from_secs(3);
+    neve.wait("the pause", |_| (Instant::now() >= until).then_some(()));
     let more = throttled() - before;
     assert!(more <= 1, "{more} requests in its pause");
     assert_eq!(neve.health()["blocks"]["head"], HEAD, "one upstream has confirmed");
