@@ -85,7 +85,7 @@ async fn repair_all(config: Config) -> Result<bool, StartError> {
     if lost {
         error!("no segment can be served; neve serve fetches the heights again");
     }
-    if has_dropped {
+    if has_dropped && !lost {
         // No upstream is asked for them here.
         error!("heights above the served range were dropped; neve serve fetches them again");
     }

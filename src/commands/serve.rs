@@ -217,6 +217,9 @@ impl Signals {
     /// name; `None` at the end.
     async fn next(&mut self, reload: &mut Reload, rules: &[RelayRule]) -> Option<Upstreams> {
         loop {
+            if self.reading.is_none() && std::mem::take(&mut self.is_again) {
+                self.reading = Some(reload.read());
+            }
             tokio::select! {
                 _ = self.terminate.recv() => {
                     info!("SIGTERM");
@@ -233,12 +236,9 @@ impl Signals {
                 },
                 Some(read) = OptionFuture::from(self.reading.as_mut()) => {
                     self.reading = None;
-                    let chain = read.ok().and_then(|read| self.take(read, reload, rules));
-                    if self.reading.is_none() && std::mem::take(&mut self.is_again) {
-                        self.reading = Some(reload.read());
-                    }
-                    if chain.is_some() {
-                        return chain;
+                    // Files that are to be read again wait for the caller, who puts these upstreams into use.
+                    if let Some(chain) = read.ok().and_then(|read| self.take(read, reload, rules)) {
+                        return Some(chain);
                     }
                 }
             }

@@ -197,7 +197,10 @@ impl MirrorSource {
         }
         let response = self.get(&format!("{}{base}", form.path()), &headers).await;
         let response = response.map_err(|why| match why {
-            SourceError::NoSuchPath(status) => SourceError::NoFile(status), // its list has come
+            // Its list has come.
+            SourceError::NoSuchPath(status @ (StatusCode::NOT_FOUND | StatusCode::GONE)) => {
+                SourceError::NoFile(status)
+            }
             why => why,
         })?;
         let resumed = response.status() == StatusCode::PARTIAL_CONTENT;

@@ -236,7 +236,12 @@ async fn ask<E>(
         if sent.count > 0 && !begun.may_be_response() {
             return Err(Failure::NotJson);
         }
-        Ok((responses(sent, whole.clone())?, took))
+        let responses = responses(sent, whole.clone())?;
+        // None of a batch either: that upstream is not a quick one.
+        if sent.count > 0 && responses.iter().all(Option::is_none) {
+            return Err(Failure::NotJson);
+        }
+        Ok((responses, took))
     };
     let answered = answered.await;
     match &answered {

@@ -78,6 +78,13 @@ impl Filling {
         Self { numbers: Vec::new(), by_place: false, response: Err(error), behind: false }
     }
 
+    /// Puts `error` in place of a response that has more than `bytes_max`.
+    pub(crate) fn limit(&mut self, bytes_max: usize, error: &RpcError) {
+        if self.response.as_ref().is_ok_and(|response| response.len() > bytes_max) {
+            self.response = Err(error.clone());
+        }
+    }
+
     /// Outcome without a request, if other requests have all calls.
     pub(crate) fn none() -> Self {
         Self::failed(absent())

@@ -209,7 +209,7 @@ impl Upstream {
         self.heights.fetch_add(1, Ordering::Relaxed);
         let mut state = self.state();
         state.failures = 0;
-        // Also an upstream of another chain gives heights that agree with themselves: its penalty comes behind them.
+        // During a penalty heights clear nothing: those of another chain agree with each other.
         if !state.penalized(Instant::now()) {
             state.rejection = None;
         }

@@ -24,7 +24,7 @@ pub(crate) struct WriteOptions {
     pub(crate) is_single: bool,
     /// Manifest that is signed as it is, also if another key signed it before.
     pub(crate) signs: Option<Digest>,
-    /// Newest manifest that was there, of a writer with a key that with its signature.
+    /// Newest manifest that this writer remembers.
     pub(crate) newest: Newest,
 }
 
@@ -163,8 +163,8 @@ impl<'a> Writer<'a> {
 
 /// Reads the manifest. A signature vouches for all of it. So a manifest that names or deletes objects, or says that
 /// heights need no copy, is refused unless the own key signed it: another writer may have put it there. A manifest
-/// that the own key signed is refused if it is older than the newest one, because an attacker may have put it back. So
-/// is one of a writer that signs nothing, if it remembers a newer one.
+/// that the own key signed is refused if it is older than the newest one, because an attacker may have put it back. A
+/// writer that signs nothing refuses an earlier one, too, if it remembers a newer one.
 pub(super) async fn own_manifest(
     archive: &ArchiveStore,
     options: &WriteOptions,

@@ -64,6 +64,11 @@ impl Newest {
         Self { at_least, path, mount, seen: Mutex::new(None) }
     }
 
+    /// True if there is a file that may remember a manifest.
+    pub(crate) fn has_file(&self) -> bool {
+        self.path.as_ref().is_some_and(|path| path.symlink_metadata().is_ok())
+    }
+
     /// Refuses a manifest below the one that the operator believes, also of a writer that signs nothing.
     pub(super) fn check_at_least(&self, held: Option<&HeldManifest>) -> Result<(), Failed> {
         let there = held.map(SeenManifest::of);
@@ -89,12 +94,16 @@ impl Newest {
         }
     }
 
-    /// Refuses an empty manifest without the own signature, which stands for none, if there was one.
+    /// Refuses an empty manifest without the own signature, which stands for none, if there was another one.
     pub(super) fn check_none(&self, empty: &HeldManifest) -> Result<(), Failed> {
         let what = ", empty and without the signature of this writer's key";
         let known = self.exchange(|_| None)?;
-        let there = (Some(SeenManifest::of(empty)), what);
-        known.map_or(Ok(()), |known| Err(self.earlier(known, there, true)))
+        let there = SeenManifest::of(empty);
+        // This very one was seen without a key.
+        match known.filter(|known| *known != there) {
+            Some(known) => Err(self.earlier(known, (Some(there), what), true)),
+            None => Ok(()),
+        }
     }
 
     /// Remembers a manifest that this writer has put, also in the place of a later one if that `is_wanted`.

@@ -35,9 +35,13 @@ pub(super) fn write_options(
 ) -> Result<WriteOptions, String> {
     let key = writer.archive_sign_key.as_deref().map(SigningKey::read).transpose();
     let signer = key.map_err(|failed: Failed| failed.to_string())?;
+    let (place, at_least) = (place_of(place), writer.archive_at_least);
+    let mut newest = Newest::of_archive(&place, dir, at_least);
     // Without a key a push of a store that cannot be written, as of a snapshot, remembers nothing.
-    let dir = dir.filter(|dir| signer.is_some() || access(*dir, Access::WRITE_OK).is_ok());
-    let newest = Newest::of_archive(&place_of(place), dir, writer.archive_at_least);
+    let is_fixed = |dir: &Path| dir.is_dir() && access(dir, Access::WRITE_OK).is_err();
+    if signer.is_none() && dir.is_some_and(is_fixed) && !newest.has_file() {
+        newest = Newest::of_archive(&place, None, at_least);
+    }
     Ok(WriteOptions { signer, is_single: writer.archive_single_writer, signs: None, newest })
 }
 

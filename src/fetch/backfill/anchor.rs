@@ -32,8 +32,8 @@ const AGAIN_MAX: Duration = Duration::from_mins(1);
 /// Records that wait for the writer.
 const RECORDS_AHEAD: usize = 4;
 
-/// Begins with an archive. Without an upstream that is to store the heights up to the anchor, however often it takes,
-/// unless the store has them.
+/// Begins with an archive. Without an upstream it stores the heights up to the anchor, unless the store has them, and
+/// tries until that succeeds.
 pub(crate) async fn begin_with(
     follower: &Follower,
     source: &HeightFetcher,

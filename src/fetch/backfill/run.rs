@@ -62,7 +62,7 @@ pub(crate) async fn run(
                 None
             }
         };
-        // Its requests wait for an upstream, and an archive may have the heights meanwhile.
+        // An interval's requests wait for an upstream, and an archive may have the heights meanwhile.
         let is_asked = source.pool.sight().borrow().admitted > 0;
         let Some(interval) = planned(&follower, lowest.filter(|_| is_asked)).await else {
             tokio::time::sleep(if new { LOOK_SOON } else { LOOK_EVERY }).await;

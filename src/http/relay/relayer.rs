@@ -217,8 +217,10 @@ impl Relayer {
         {
             Ok(filled) => filled,
             // The other calls have answers, and a WebSocket has subscriptions that should stay.
-            Err(Undone::Full((split, _, held))) => {
-                fill((split, vec![Filling::failed(Failure::Limited.error())], held))
+            Err(Undone::Full((split, mut fillings, held))) => {
+                let error = Failure::Limited.error();
+                fillings.iter_mut().for_each(|filling| filling.limit(LONG_BODY, &error));
+                fill((split, fillings, held))
             }
             Err(Undone::Failed) => return Err(NotFilled::NotDone),
         };

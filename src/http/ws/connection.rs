@@ -258,10 +258,10 @@ impl WsConnection<'_> {
         }
         let began = Began::now();
         let mut priced = None;
-        let (mut frame, mut calls) = self.answer(self.rpc, &body).await?;
+        let (mut frame, mut calls) = self.answer(self.rpc, &body, began).await?;
         if matches!(frame, WsResponse::Prices) {
             let rpc = priced.insert(Arc::new(self.rpc.with_prices(began).await));
-            (frame, calls) = self.answer(rpc, &body).await?;
+            (frame, calls) = self.answer(rpc, &body, began).await?;
         }
         if matches!(frame, WsResponse::Below) {
             let rpc = priced.as_ref().unwrap_or(self.rpc);
@@ -343,10 +343,11 @@ impl WsConnection<'_> {
         &mut self,
         rpc: &Arc<Rpc>,
         body: &Bytes,
+        began: Began,
     ) -> Result<(WsResponse, Calls), CloseReason> {
         match self.answer_if_resident(rpc, body) {
             Ok(answered) => Ok(answered), // nearly always
-            Err(Cold) => self.answer_offloaded(Arc::clone(rpc), body.clone()).await,
+            Err(Cold) => self.answer_offloaded(Arc::clone(rpc), body.clone(), began).await,
         }
     }
 

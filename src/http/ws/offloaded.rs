@@ -50,11 +50,12 @@ impl WsConnection<'_> {
     pub(super) async fn answer_lent(&mut self, message: LentMessage) -> Result<(), CloseReason> {
         let LentMessage { rpc, body, began, entry, _held } = message;
         let rpc = Arc::new(rpc);
-        let (mut frame, mut calls) = self.answer_offloaded(Arc::clone(&rpc), body.clone()).await?;
+        let (mut frame, mut calls) =
+            self.answer_offloaded(Arc::clone(&rpc), body.clone(), began).await?;
         // A call before the price was about lent heights, so nothing has looked for the price yet.
         if matches!(frame, WsResponse::Prices) {
             let rpc = Arc::new(rpc.with_prices(began).await);
-            (frame, calls) = self.answer_offloaded(rpc, body).await?;
+            (frame, calls) = self.answer_offloaded(rpc, body, began).await?;
         }
         self.conclude(frame, calls, began, entry).await
     }
@@ -64,11 +65,12 @@ impl WsConnection<'_> {
         &mut self,
         rpc: Arc<Rpc>,
         body: Bytes,
+        began: Began,
     ) -> Result<(WsResponse, Calls), CloseReason> {
         add(&self.rpc.counters.handed_over, 1);
         // The other thread changes them: an `eth_subscribe` in the message opens one.
         let mut subscriptions = std::mem::take(&mut self.subscriptions);
-        let (class, began, gone) = (rpc.class(&body), Began::now(), Gone::default());
+        let (class, gone) = (rpc.class(&body), Gone::default());
         let flag = gone.flag();
         let address = self.address;
         let answering = self.offload.run(class, address, move || {

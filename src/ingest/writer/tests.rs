@@ -139,7 +139,7 @@ async fn change_of_rules_waits_for_space() {
 
 #[tokio::test]
 async fn records_before_one_that_waits_for_space_are_synced_meanwhile() {
-    let (disk, setup, _dir) = setup(Duration::from_millis(300), 4096);
+    let (disk, setup, _dir) = setup(Duration::from_secs(2), 4096);
     let status = Arc::clone(&setup.status);
     let (ingest, _) = start(setup).unwrap();
     let append = |height, rules| ingest.append(record(height), rules, IngestReservation::Forced);

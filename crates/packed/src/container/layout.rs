@@ -178,7 +178,7 @@ impl FileHeader {
         bytes.take(MAGIC.len())?;
         let version = bytes.u32()?;
         let (checked, crc) = page.split_at_checked(CRC_AT).ok_or_else(|| bytes.error("short"))?;
-        // It has this place in each version: a damaged version is no reason to ask for another release.
+        // The checksum has this place in each version: a damaged version is no reason to ask for another release.
         if Bytes::new(crc, PLACE).u32()? != crc32fast::hash(checked) {
             return Err(PackedError::Checksum(PLACE));
         }

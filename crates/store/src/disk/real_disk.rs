@@ -82,7 +82,7 @@ impl Disk for RealDisk {
         match op {
             Op::Allocate { name, len } => self.allocate(name, len),
             Op::Write { name, offset, bytes } => write(&*self.kept(name)?, bytes, offset),
-            // Of a file that another thread may have sealed meanwhile: then nobody would close it.
+            // Not kept open: another thread may have sealed the file, and nothing closes it later.
             Op::Sync { name } => self.file(name)?.sync_all(),
             Op::Punch { name, offset } => {
                 let punched = self.file(name).and_then(|file| punch(&file, offset));

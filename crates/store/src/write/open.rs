@@ -39,8 +39,7 @@ pub struct Opened {
     pub writer: Writer,
     /// Handle of everyone else; clone it freely.
     pub reader: Reader,
-    /// Notes of recovery: records dropped, files set aside or served again. Empty after a clean
-    /// stop.
+    /// Notes of recovery: records dropped, files set aside or served again. Empty after a clean stop.
     pub notes: Vec<String>,
     /// True if recovery dropped or set aside heights above the served range, which must be fetched again.
     pub has_dropped: bool,
@@ -343,10 +342,11 @@ impl Opening {
         header: SegmentHeader,
         parent: Option<Hash>,
     ) -> Result<(Option<Arc<Segment>>, Option<Active>), Error> {
-        let name = segment_name(header.base_height);
-        let before = self.notes.len();
+        let (name, before) = (segment_name(header.base_height), self.notes.len());
         let recovered = recover(&mut self.latch, header, parent, &mut self.notes)?;
-        self.has_dropped |= self.notes.len() > before; // it notes nothing else
+        // It notes nothing else; what the disk does not deliver is served as far as there is a copy.
+        self.has_dropped |=
+            self.notes.len() > before || matches!(recovered, Recovered::NotDelivered(_));
         match recovered {
             Recovered::Some(active) => {
                 return Ok((Some(Arc::clone(&active.segment)), Some(active)));

@@ -144,6 +144,20 @@ fn absent_and_empty_manifests_are_earlier_ones() {
     });
 }
 
+#[test]
+fn empty_manifest_that_was_seen_without_a_key_holds_up_no_signed_push() {
+    let (packed, store, memory) = begun(1);
+    let dir = Some(memory.path());
+    run(async {
+        let archive = archive(&store);
+        let empty = Manifest { sequence: 1, ..Manifest::empty(packed.chain()) };
+        put_back(&store, &empty.to_bytes().expect("it has a form")).await;
+        let held = archive.manifest().await.expect("it can be read");
+        writer(dir, 0).newest.take(held.as_ref(), false).expect("it is the first one");
+        signed_push(&archive, packed.path(), &writer(dir, 0)).await.expect("none was before it");
+    });
+}
+
 /// Somebody replaces the manifest between two looks of one run.
 #[test]
 fn manifest_that_goes_back_during_a_deletion_ends_it() {
