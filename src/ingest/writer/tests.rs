@@ -26,6 +26,8 @@ struct TestDisk {
     syncs: AtomicU64,
     /// Syncs before the last write.
     syncs_between: AtomicU64,
+    /// Syncs before the last file was made.
+    syncs_before_file: AtomicU64,
 }
 
 impl Disk for TestDisk {
@@ -40,6 +42,9 @@ impl Disk for TestDisk {
                 if self.is_full.load(Ordering::Relaxed) && !name.contains(".pack") =>
             {
                 return Err(io::ErrorKind::StorageFull.into());
+            }
+            Op::Allocate { .. } => {
+                self.syncs_before_file.store(self.syncs.load(Ordering::Relaxed), Ordering::Relaxed);
             }
             Op::Remove { name } if name.contains(".seg") => {
                 self.is_full.store(false, Ordering::Relaxed);
@@ -78,6 +83,7 @@ fn setup_on(
         is_full: AtomicBool::new(false),
         syncs: AtomicU64::new(0),
         syncs_between: AtomicU64::new(0),
+        syncs_before_file: AtomicU64::new(0),
     });
     let options = Options {
         segment_bytes: 1 << 20,
@@ -209,8 +215,8 @@ async fn records_are_synced_before_lost_files_are_written_anew() {
     let (queue, incoming) = mpsc::channel(1);
     drop(queue);
     Loop::new(setup).run(incoming).await;
-    let before = disk.syncs_between.load(Ordering::Relaxed);
-    assert!(before > syncs, "{syncs} syncs at the stop, {before} before the last write");
+    let before = disk.syncs_before_file.load(Ordering::Relaxed);
+    assert!(before > syncs, "{syncs} syncs before the stop, {before} before the file");
 }
 
 #[tokio::test]
