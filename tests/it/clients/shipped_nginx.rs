@@ -107,6 +107,9 @@ fn misses_and_sockets_reach_the_nodes_own_paths() {
     for path in sockets {
         assert_eq!(handshake(nginx.address, path), 101, "{path}");
     }
+    for path in ["/health", "/metrics", "/mirror/", "/mirror/segments"] {
+        assert_eq!(client.get(path).status, 404, "{path} is for operators");
+    }
     assert!(lines.lock().unwrap().is_empty());
 
     neve.kill();

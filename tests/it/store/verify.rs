@@ -201,6 +201,29 @@ fn parts_that_headers_do_not_commit_to_are_found() {
     assert_eq!(findings(&store, 213, |_| {}), Vec::<String>::new());
 }
 
+/// A client that ignores case would read the second value. An old store may have such keys.
+#[test]
+fn keys_that_differ_in_case_only_are_found() {
+    let (_dir, store) = store(MAIN);
+    let status = |record: &mut Record| {
+        insert(&mut record.parts[RECEIPTS], "\"status\":\"0x1\"", ",\"Status\":\"0x0\"");
+    };
+    let hash = |record: &mut Record| {
+        insert(&mut record.parts[FULL], "\"stateRoot\":", "\"0x0\",\"StateRoot\":");
+    };
+    for change in [status as fn(&mut Record), hash] {
+        let kinds = findings(&store, 213, change);
+        assert!(kinds.iter().any(|kind| kind == "unknown_key"), "{kinds:?}");
+    }
+}
+
+/// Puts `more` behind the first occurrence of `key`.
+fn insert(part: &mut Part, key: &str, more: &str) {
+    let text = String::from_utf8(part.bytes.to_vec()).unwrap();
+    assert!(text.contains(key), "no {key}");
+    part.bytes = text.replacen(key, &format!("{key}{more}"), 1).into();
+}
+
 #[test]
 fn receipts_of_helicon_are_held_against_their_settling_header() {
     let (_dir, store) = store(HELICON);
