@@ -1,7 +1,7 @@
 //! neve, a read-only cache for avalanchego's C-chain JSON-RPC.
 //!
 //! The program is `src/main.rs`; this library exists so that tests and fuzz targets reach inside,
-//! and promises nothing to anyone else. docs/ARCHITECTURE.md is the map.
+//! and promises nothing to other users. docs/ARCHITECTURE.md is the map.
 
 #![forbid(unsafe_code)]
 

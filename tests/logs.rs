@@ -199,7 +199,7 @@ fn asked(reader: &Reader, params: &Value) -> Option<(LogFilter, RangeInclusive<u
     let number =
         |key: &str| u64::from_str_radix(params[key].as_str()?.strip_prefix("0x")?, 16).ok();
     let heights = match &params["blockHash"] {
-        // Ranges that end above the head end there; whoever asks has seen to that.
+        // Ranges that end above the head end there: the caller has seen to that.
         Value::Null => number("fromBlock")?..=number("toBlock")?.min(*reader.range()?.end()),
         hash => {
             let height = reader.block(&Hash(bytes(hash)))?.height();

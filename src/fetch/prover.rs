@@ -40,7 +40,7 @@ impl Prover {
         (block, receipts): Payload,
         checks: Checks,
     ) -> Result<Assembled, FetchError> {
-        // Nobody closes it, so that there is a turn each time.
+        // No code closes the semaphore, so that there is a turn each time.
         let _turn = self.turns.acquire().await.ok();
         let prover = self.clone();
         spawn_blocking(move || prover.run(&block, &checks, || Ok(receipts))).await?

@@ -117,7 +117,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         Ok(file) if !file.file_type().is_socket() => Err(io::ErrorKind::AlreadyExists.into()),
         Ok(_) => match StdUnixStream::connect(path) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
-            // Another failure does not say that nobody listens: rights may lack, or it is of another kind.
+            // Another failure does not say that no process listens: rights may lack, or its kind differs.
             _ => Err(io::ErrorKind::AddrInUse.into()),
         },
         Err(_) => Ok(()), // it does not exist, or binding says why not

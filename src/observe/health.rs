@@ -325,7 +325,7 @@ impl Admin {
         set("neve_unsettled_heights", Some(self.unverified()));
         set("neve_upstream_head_height", self.upstream_head());
         set("neve_lag_heights", self.lag());
-        // Without upstreams nobody is silent and no head ages: alerts on both would never end.
+        // Without upstreams silence and age of a head mean nothing: alerts on both would never end.
         if !self.serving.freshness.follows_nobody() {
             // Infinite before the first answer, so that alerts on silence hold then, too.
             let silence = self.status.silence().map_or(f64::INFINITY, |time| time.as_secs_f64());

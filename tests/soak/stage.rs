@@ -86,7 +86,7 @@ pub(crate) struct Stage {
     last: AtomicU64,
 }
 
-/// A listener on a free port, which is nobody else's as long as it is there.
+/// A listener on a free port, which no other process takes as long as the listener is there.
 fn free_port() -> TcpListener {
     let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, fastrand::u16(PORTS))).ok();
     std::iter::repeat_with(listen).take(1000).flatten().next().expect("there is a free port")
@@ -121,7 +121,7 @@ impl Server {
         *self.neve.lock().expect("no thread panics with it") = Some(neve);
     }
 
-    /// Takes it out, for whoever ends it.
+    /// Takes neve out, for the caller that ends it.
     pub(crate) fn take(&self) -> Neve {
         self.pid.store(0, Ordering::Relaxed);
         let neve = self.neve.lock().expect("no thread panics with it").take();

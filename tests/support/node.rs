@@ -192,7 +192,7 @@ impl Node {
         answer.map(|_| ()).map_err(|why| self.crash().map_or(Miss::NotYet(why), Miss::Never))
     }
 
-    /// In words, that the process ended though nobody ended it.
+    /// Says in words that the process ended though the test did not end it.
     fn crash(&self) -> Option<String> {
         let status = self.child().as_mut()?.try_wait().ok()??;
         Some(format!("avalanchego ended by itself with {status}"))

@@ -1,7 +1,7 @@
 //! The floor: the least that one thread can do to answer requests over keep-alive HTTP/1.1.
 //!
 //! `neve-floor ANSWERS [ADDRESS]` reads recorded answers, heads included, and gives the next one to
-//! whoever has sent a whole request. One `epoll_wait` for as many connections as are ready, one
+//! each client that has sent a whole request. One `epoll_wait` for as many connections as are ready, one
 //! `read` and one `write` a request. Of a request nothing is looked at but where it ends, so a
 //! server that says the same bytes and knows what it was asked can come close to this and not
 //! below it.

@@ -60,7 +60,7 @@ fn members_left_out() {
             let optional = OPTIONAL.contains(&&key[..]);
             let found = changed.reason();
             assert!(found == "missing_key" || optional && found == "header_hash", "{key}: {found}");
-            // Whoever leaves it out may also make a hash that fits.
+            // An upstream that leaves it out may also make a hash that fits.
             if let Some(place) = OPTIONAL.iter().position(|optional| *optional == key) {
                 let found = reason(&seal(&changed.block, &changed.receipts));
                 let last = OPTIONAL.iter().skip(place + 1).all(|k| sample.block.get(*k).is_none());

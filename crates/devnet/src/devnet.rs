@@ -167,7 +167,7 @@ async fn run_clock(node: Arc<Node>, mut shutdown: watch::Receiver<bool>) {
     }
 }
 
-/// A development node with a thread and a runtime of its own, for whoever has none.
+/// A development node with a thread and a runtime of its own, for a caller that has none.
 #[derive(Debug)]
 pub struct DevnetThread {
     // In this order they are dropped: the node first, then what it runs on.

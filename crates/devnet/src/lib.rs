@@ -1,7 +1,7 @@
 //! A deterministic upstream: an embedded chain that looks to a client like one avalanchego node.
 //!
 //! [`Chain`] makes blocks from a [`ChainConfig`] alone: headers, roots, blooms, receipts and
-//! settlement are right, so that whoever checks them is convinced; sizes are those of a
+//! settlement are right, so that a client that checks them finds no fault; sizes are those of a
 //! [`Profile`], mainnet's for one. [`Devnet`] answers about them over HTTP and WebSocket as
 //! avalanchego v1.14 or v1.15 would, before and after its chain goes over to Helicon, and has every
 //! [`Fault`] that an upstream can have, on demand.

@@ -209,7 +209,7 @@ fn unusual_intervals() {
     }
 }
 
-/// A chain whose first blocks nobody has.
+/// A chain whose first blocks no node has.
 #[test]
 fn a_chain_may_begin_high() {
     for helicon in [Helicon::Never, Helicon::At(75_000_002), Helicon::FromGenesis] {

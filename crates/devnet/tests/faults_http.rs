@@ -135,7 +135,7 @@ fn resets() {
     assert_eq!(call(&devnet, "eth_blockNumber", &json!([])).text(), ANSWER);
 }
 
-/// Nobody listens: new connections are refused, open ones are gone, and it comes back where it was.
+/// The node does not listen: new connections are refused, open ones are gone, and it comes back where it was.
 #[test]
 fn refused() {
     let devnet = start();

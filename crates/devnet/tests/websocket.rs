@@ -146,7 +146,7 @@ fn a_batch_may_subscribe() {
     assert!(socket.text().unwrap().contains("0xa868"), "no head comes before");
 }
 
-/// Answers overtake one another: one that waits holds nobody up.
+/// Answers overtake one another: one that waits holds no other up.
 #[test]
 fn calls_run_side_by_side() {
     let devnet = start(Config::test().with_helicon(Helicon::FromGenesis));
@@ -217,7 +217,7 @@ fn connections_fall_silent() {
     assert_eq!(socket.head().unwrap(), 11);
 }
 
-/// For a moment a head is known to nobody but subscribers.
+/// For a moment only subscribers know a head.
 #[test]
 fn heads_ahead_of_http() {
     // Side by side, as each waits for seconds.

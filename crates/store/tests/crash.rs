@@ -83,7 +83,7 @@ impl Run {
         let mut history = self.opened.writer.history().unwrap();
         for height in first - count..first {
             history.append(&block(height, 0)).unwrap();
-            self.note(known.clone()); // nobody sees anything of it yet
+            self.note(known.clone()); // no reader sees anything of it yet
         }
         let built = history.finish().unwrap();
         self.note(known.clone());

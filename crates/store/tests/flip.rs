@@ -1,4 +1,4 @@
-//! Flip any single byte of a store: `verify` finds it, or the format says that nobody reads it.
+//! Flip any single byte of a store: `verify` finds it, or the format says that it is never read.
 
 #![cfg(test)]
 
@@ -47,7 +47,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Flips every second of the bytes that are due, from this one, in a store of its own. Returns the numbers of bytes that were
-/// found, and of those that nobody reads.
+/// found, and of those that are never read.
 fn flip(first: usize) -> (usize, usize) {
     let dir = support::fresh_dir();
     store(dir.path());

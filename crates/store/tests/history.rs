@@ -1,4 +1,4 @@
-//! Heights below the served range: nobody sees them before they are whole and fit, and what is
+//! Heights below the served range: no reader sees them before they are whole and fit, and what is
 //! given up leaves nothing behind.
 
 #![cfg(test)]

@@ -110,7 +110,7 @@ fn a_second_transfer_of_a_segment_waits_for_the_first_one() {
             assert!(!second.is_finished(), "both have the file");
             assert!(first.write(&bytes[bytes.len() - 1..]).unwrap());
             if is_whole {
-                drop(first.finish().unwrap()); // nobody publishes it, so its file goes
+                drop(first.finish().unwrap()); // it is not published, so its file goes
             } else {
                 drop(first);
             }

@@ -33,7 +33,7 @@ struct Faulty {
     first: usize,
     times: usize,
     done: AtomicUsize,
-    /// After a sync that failed nobody knows what is on the disk, whatever the reason.
+    /// True after a failed sync: the content of the disk is unknown then, whatever the reason.
     unsynced: AtomicBool,
 }
 

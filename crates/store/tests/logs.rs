@@ -1,4 +1,4 @@
-//! Logs by terms: what a damaged index leads to, and what goes on while somebody is looking.
+//! Logs by terms: what a damaged index leads to, and what goes on during a search.
 
 #![cfg(test)]
 

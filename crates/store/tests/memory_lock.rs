@@ -104,7 +104,7 @@ fn the_newest_bytes_are_locked_as_far_as_is_allowed() {
     assert_eq!(newest.bytes(), 4 * MIB);
     let [(1, bytes, here)] = locked(dir.path())[..] else { panic!("{:?}", locked(dir.path())) };
     assert_eq!(bytes, 4 * MIB);
-    // What nobody asked for takes nothing.
+    // Pages that were not read take no memory.
     assert!(here < MIB / 2, "{here} bytes are in memory");
     read(&store, 4);
     let here = locked(dir.path())[0].2;

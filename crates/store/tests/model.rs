@@ -45,7 +45,7 @@ fn step() -> impl Strategy<Value = Step> {
 type Question = (u64, u64, Vec<Vec<u64>>);
 
 fn question() -> impl Strategy<Value = Question> {
-    // Keys of logs that are there, at times of some that are not, and 0, which nobody has.
+    // Keys of logs that are there, at times of some that are not, and 0, which no log has.
     let key =
         (0_u64..60, 0_u64..7, 0_usize..5).prop_map(|(height, at, place)| terms(height, at)[place]);
     let keys = prop::collection::vec(key, 0..5);

@@ -287,7 +287,7 @@ impl Proofs {
         // One that begins where the served range does need not be proven: nothing of it is answered from the archive.
         let newest = segments.get(..count)?.last()?;
         if newest.first + u64::from(manifest.range) < end {
-            return None; // between them are heights that nobody has
+            return None; // between them are heights that neither store nor archive has
         }
         if newest.first == end && !is_proven(&newest) {
             count -= 1;

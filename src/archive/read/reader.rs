@@ -75,7 +75,7 @@ pub(crate) struct ArchiveReader {
 
 impl ArchiveReader {
     /// Opens the directory of pages. All work for requests runs on the runtime. `proof` is for segments that
-    /// nobody has proven.
+    /// are not proven yet.
     pub(crate) fn new(
         manifests: &Arc<ArchiveSource>,
         serving: &Arc<Serving>,

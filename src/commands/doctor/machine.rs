@@ -140,7 +140,7 @@ fn unused(path: &Path) -> io::Result<()> {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         // A socket that refuses was left by an earlier process, and neve removes it. It takes each other failure as
-        // the sign that somebody listens.
+        // the sign that a process listens.
         match UnixStream::connect(path) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
             _ => return Err(io::ErrorKind::AddrInUse.into()),

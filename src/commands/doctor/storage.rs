@@ -251,7 +251,7 @@ mod tests {
         }
     }
 
-    /// Permissions do not hold for root, who may run the tests: a loop of links cannot be used by anybody.
+    /// Permissions do not hold for root, who may run the tests: even root cannot use a loop of links.
     #[test]
     fn file_of_the_store_that_cannot_be_used_is_a_problem() {
         let dir = tempfile::tempdir().unwrap();

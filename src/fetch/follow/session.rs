@@ -405,7 +405,7 @@ impl<'f> Session<'f> {
     /// yet.
     async fn release(&mut self) -> Result<(), SessionEnd> {
         let settled = self.window.settled();
-        // What is settled cannot be disproved, so that nobody is blamed for it.
+        // A settled height cannot be disproved, so that no upstream is blamed for it.
         if let Some(settled) = settled {
             self.givers.settle(settled);
         }

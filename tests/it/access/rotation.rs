@@ -1,4 +1,4 @@
-//! The file of the access log: rotated, or a pipe that nobody reads.
+//! The file of the access log: rotated, or a pipe that no process reads.
 
 use std::fs::{self, File};
 use std::io::Read;

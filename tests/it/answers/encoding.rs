@@ -1,4 +1,4 @@
-//! Answers in a content coding: whoever takes gzip or zstd gets the same bytes, decoded.
+//! Answers in a content coding: a client that takes gzip or zstd gets the same bytes, decoded.
 
 use std::io::Read;
 

@@ -98,7 +98,7 @@ fn a_recorded_transcript() {
     assert!(compared >= 100 && refused > 0 && at == 2, "{compared} {refused}");
 }
 
-/// A filter hears of each height once, whoever asks and however many come at a time.
+/// A filter hears of each height once, however many come at a time.
 #[test]
 fn changes_come_once_and_in_order() {
     let (node, dir) = (Recorded::start_at(MAIN, 100, false), fresh_dir());

@@ -191,7 +191,7 @@ fn reading_ahead_takes_no_read_from_other_clients() {
         });
         answered.expect("its debt is paid soon");
     }
-    // Another address reads pages that nobody has read: those of the hashes.
+    // Another address reads pages that no client has read: those of the hashes.
     let hash = bucket.node.block(30).expect("it is there").hash();
     let hedges = || replica.count("neve_archive_hedges_total");
     let hedged = hedges();

@@ -322,7 +322,7 @@ fn counts(neve: &Neve) -> [u64; 3] {
     })
 }
 
-/// A filter and a span say at which height it is: nobody has vouched for them.
+/// A filter and a span say at which height it is: no signer has vouched for them.
 #[test]
 fn hash_in_an_archived_segment_asks_for_its_proof() {
     let bucket = Bucket::new(Helicon::Never);

@@ -258,7 +258,7 @@ fn full_pages_on_the_main_listener_need_a_key() {
     assert_eq!(status("/k/x/ready", "x").status, 200);
 }
 
-/// Entries for keys that nobody has.
+/// Entries for keys that no client has.
 fn entries(prefix: &str, count: usize) -> String {
     let entry = |at: usize| format!("[[key]]\nname = \"{prefix}-{at}\"\nsha256 = \"{at:064x}\"\n");
     (0..count).map(entry).collect()

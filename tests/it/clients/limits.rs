@@ -283,7 +283,7 @@ fn health_readiness_and_metrics_tell_how_things_are() {
     }
 }
 
-/// Whoever takes all connections of one address must not have a healthy server taken for a dead one.
+/// A client that takes all connections of one address must not have a healthy server taken for a dead one.
 #[test]
 fn each_address_has_connections_of_its_own() {
     let (node, dir) = (Recorded::start(MAIN), fresh_dir());
@@ -300,7 +300,7 @@ fn each_address_has_connections_of_its_own() {
     assert_eq!(only.call("eth_chainId", "[]").status, 200);
 }
 
-/// Whoever sends bodies and does not end them must not have the server take memory without end.
+/// A client that sends bodies and does not end them must not have the server take memory without end.
 #[test]
 fn bodies_on_their_way_have_a_limit_together() {
     let (_node, neve, _dir) = recorded_from_100(&[

@@ -1,4 +1,4 @@
-//! Clients of every manner at once: whoever asks rightly is answered rightly, and nothing of the
+//! Clients of every manner at once: a client that asks rightly is answered rightly, and nothing of the
 //! others stays.
 
 use std::io::{BufReader, Read, Write};
@@ -54,7 +54,7 @@ fn asks_rightly(neve: &Neve, chance: &mut Rng) {
     }
 }
 
-/// A last request, with something behind it that nobody has asked for.
+/// A last request, with bytes behind it that belong to no request.
 fn asks_once(neve: &Neve, chance: &mut Rng) {
     let (version, more) = *chance.choice(&[("1.1", "Connection: close\r\n"), ("1.0", "")]).unwrap();
     let mut line = open(neve);

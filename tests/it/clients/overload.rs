@@ -356,7 +356,7 @@ const REPLAYED: u64 = 1000;
 /// Rounds of replays, of which one must succeed.
 const ROUNDS: usize = 4;
 
-/// A WebSocket that wants all heads, and whose answers nobody has read yet.
+/// A WebSocket that wants all heads, and whose answers the test has not read yet.
 fn replay(neve: &Neve) -> TcpStream {
     let mut stream = connect_from(GREEDY, neve);
     let head = "GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\

@@ -280,7 +280,7 @@ fn receipts_that_a_later_header_disproves() {
     let wrong = HEAD + 1;
     let fault = devnet.faults().inject(Fault::LyingReceipts.at(wrong));
     devnet.advance(1);
-    neve.wait_for_head(wrong); // nobody can know yet
+    neve.wait_for_head(wrong); // neve cannot know yet
     let disproving = settle(&devnet, wrong);
     neve.wait("the withdrawal", |health| {
         (health["blocks"]["head"].as_u64()? < wrong).then_some(())

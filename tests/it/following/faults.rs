@@ -191,12 +191,12 @@ fn a_websocket_that_is_cut_is_opened_again() {
     neve.wait_for_log("WebSocket ended, polling");
     neve.wait("another WebSocket", live);
     assert_eq!(devnet.counters().websockets(), 2);
-    // Nobody polls here: heads come over the new one.
+    // neve does not poll here: heads come over the new one.
     devnet.advance(3);
     neve.wait_for_head(HELD + 3);
 }
 
-/// A socket that nobody closed and on which nothing comes, pongs neither.
+/// A socket that neither end closed and on which nothing comes, not even pongs.
 #[test]
 fn a_dead_websocket_is_noticed_and_polling_takes_over() {
     let devnet = devnet();

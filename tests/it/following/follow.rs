@@ -13,7 +13,7 @@ use crate::support::neve::{LIMIT, Neve, fresh_dir};
 use crate::support::recorded::{Recorded, by_rules};
 use crate::support::served::{devnet_of, follow};
 
-/// An address where nobody listens.
+/// An address where no process listens.
 fn nobody() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}", listener.local_addr().unwrap())
@@ -38,7 +38,7 @@ fn an_upstream_is_told_who_asks() {
     let (dir, url) = (fresh_dir(), format!("http://{}", listener.local_addr().unwrap()));
     let _neve = Neve::start(dir.path(), &["--upstream", &url]);
     let agent = format!("\nuser-agent: neve/{}", env!("CARGO_PKG_VERSION"));
-    // It does not give up when nobody answers.
+    // neve does not give up when its upstream does not answer.
     let mut heads = listener.incoming().take(20).map(|stream| head(stream.unwrap()));
     for asks in ["post ", "get /ext/bc/c/ws "] {
         let found = heads.by_ref().find(|head| head.starts_with(asks));

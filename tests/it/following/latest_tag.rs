@@ -1,4 +1,4 @@
-//! A head is asked for as `latest`; what else may come for that is nobody's fault.
+//! Requests of heads as `latest`: another block that comes for that is no fault of the upstream.
 
 use crate::support::corpus::MAIN;
 use crate::support::neve::{Neve, fresh_dir};

@@ -89,7 +89,7 @@ impl Between {
                 }
                 let cuts = Arc::clone(&cuts);
                 let [over, hurries] = [&over, &hurries].map(Arc::clone);
-                // Whoever is gone is a connection that closes.
+                // An end that is gone closes the connection, which is no error here.
                 thread::spawn(move || join(client, server, fault, &cuts, &over, &hurries));
             }
         });

@@ -1,4 +1,4 @@
-//! Copies of a neve: they serve at once, become complete, and are the same to the byte, whoever is
+//! Copies of a neve: they serve at once, become complete, and are the same to the byte, whichever process is
 //! killed.
 
 use std::net::TcpListener;

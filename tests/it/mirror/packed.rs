@@ -1,4 +1,4 @@
-//! Mirrors of packed files: equal bytes, whoever fills a store and however, and nothing that is
+//! Mirrors of packed files: equal bytes, whichever source fills a store and however, and nothing that is
 //! damaged or forged.
 
 use std::fs;

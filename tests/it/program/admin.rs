@@ -145,7 +145,7 @@ fn given_admin_address_in_use_ends_the_start() {
 /// A second neve on a machine must start, too.
 #[test]
 fn default_admin_address_in_use_is_a_warning() {
-    // Whoever has it, this test or another process: it is in use.
+    // This test or another process has the port: it is in use.
     let _taken = TcpListener::bind("127.0.0.1:8549");
     let (node, dir) = (Recorded::start(MAIN), fresh_dir());
     let (url, store) = (node.url(), dir.path().join("store").display().to_string());

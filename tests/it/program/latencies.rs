@@ -138,7 +138,8 @@ fn metrics_of_the_process_and_of_the_room_that_is_left_are_there() {
     assert!(health["connections_max"].as_u64().is_some_and(|most| most > 0), "{health}");
 }
 
-/// Samples that nobody scrapes would stay in memory. The log alone shows that neve counts them: a scrape does it too.
+/// Samples that Prometheus does not scrape would stay in memory. The log alone shows that neve counts them: a scrape
+/// does it too.
 #[test]
 fn samples_are_counted_though_nobody_scrapes() {
     let (node, dir) = (DevnetThread::start(Config::test()).expect("free ports"), fresh_dir());

@@ -134,7 +134,7 @@ fn ping(main: SocketAddr) {
     let _ = stream.read_to_end(&mut Vec::new());
 }
 
-/// Makes neve write more lines than its queue has room for, while nobody reads them.
+/// Makes neve write more lines than its queue has room for, while no process reads them.
 fn fill_the_log(main: SocketAddr, admin: SocketAddr, before: u64) -> u64 {
     let filled = wait_until("lines that are dropped", LIMIT, || {
         (0..20).for_each(|_| ping(main));

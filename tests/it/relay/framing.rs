@@ -65,7 +65,7 @@ fn request_with_two_lengths_is_the_last_of_its_connection() {
     assert!(other.contains(r#""id":66"#), "a request that stands alone is answered: {other}");
 }
 
-/// Whoever half-closes may still read. What neve says to it then must be no success.
+/// A client that half-closes may still read. neve must not send it a success then.
 #[test]
 fn client_that_half_closes_before_a_response_is_told_so() {
     let (node, dir) = (devnet(5), fresh_dir());

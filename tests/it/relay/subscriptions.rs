@@ -185,7 +185,7 @@ fn upstream_that_does_not_answer_is_given_up() {
 fn silent_upstream_is_given_up() {
     at_some_pace(|idle| {
         let world = start(&["--upstream-ws-idle-timeout", &format!("{}ms", idle.as_millis())]);
-        // Nobody reads the pings of neve.
+        // The upstream does not read the pings of neve.
         let (mut ws, _upstream) = world.subscribed("0x1");
         assert_eq!(ws.end(), ended(1012, LEFT));
     });

@@ -65,7 +65,7 @@ fn a_withdrawal_changes_the_tag() {
     neve.wait_for_head(WRONG - 1);
     let fault = devnet.faults().inject(Fault::LyingReceipts.at(WRONG));
     devnet.advance(1);
-    neve.wait_for_head(WRONG); // nobody can know yet
+    neve.wait_for_head(WRONG); // neve cannot know yet
     let path = format!("/v1/receipts/{WRONG}");
     let wrong = neve.client().get(&path);
     assert_eq!(wrong.header("cache-control"), Some(A_SECOND));

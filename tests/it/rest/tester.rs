@@ -1,4 +1,4 @@
-//! A tester that nobody here wrote, schemathesis, makes requests of its own from docs/openapi.json,
+//! A tester from outside the project, schemathesis, makes requests of its own from docs/openapi.json,
 //! good and bad ones, and looks whether the answers are what the description says.
 
 use std::fs;

@@ -50,7 +50,7 @@ fn waits_of_threads(neve: &Neve) -> Vec<u64> {
     tasks.filter_map(|task| of(&task.unwrap().path())).collect()
 }
 
-/// Has the system forget what it read of the files in `dir`. Nobody may have them mapped.
+/// Has the system forget what it read of the files in `dir`. No process may have them mapped.
 fn forget(dir: &Path) {
     for entry in fs::read_dir(dir).unwrap() {
         let file = File::open(entry.unwrap().path()).unwrap();
@@ -263,7 +263,7 @@ fn the_newest_blocks_stay_in_memory() {
         neve.wait("the newest blocks are locked", |_| {
             (neve.metric("neve_store_locked_bytes") == Some(f64::from(mib << 20))).then_some(())
         });
-        // The program as well, where as much may be locked as anyone wants; not if nothing is wanted.
+        // The program is locked as well where locked memory has no limit; not if nothing is wanted.
         let program = neve.metric("neve_program_locked_bytes").unwrap_or_default() as i32 >> 10;
         assert!(wanted != "none" || program == 0, "{program} kB");
         assert_eq!(locked_kb(&neve) - program, mib << 10, "--lock-newest-bytes {wanted}");

@@ -134,7 +134,7 @@ fn flipped_bits_are_misses_until_records_are_fetched_again() {
     for set in [MAIN, HELICON] {
         let (node, dir, right) = stored(set);
         flip(dir.path(), 6);
-        // Nobody is there to fetch from: every answer is right, or a miss.
+        // No upstream is there to fetch from: every answer is right, or a miss.
         let neve = Neve::start(
             dir.path(),
             &["--upstream", "http://127.0.0.1:9", "--scrub-bytes-per-second", "none"],

@@ -1,4 +1,4 @@
-//! Retention, on the disk and while somebody still reads.
+//! Retention, on the disk and while a client still reads.
 
 use std::fs;
 use std::io::{BufReader, Read, Write};

@@ -133,7 +133,7 @@ fn silent_ones_are_asked(every: Duration) {
     let mut silent = raw(&neve);
     let mut ws = Ws::open(&neve);
     let id = ws.subscribe("[\"newHeads\"]");
-    // While something is sent nobody is asked, however long nothing is heard.
+    // While neve sends to a client it does not ping it, however long the client is silent.
     let mut last = Instant::now();
     for height in 11..=30 {
         ws.is_quiet_for(every / 5);
@@ -247,7 +247,7 @@ fn messages_have_a_bound() {
     assert_eq!(ws.end(), ended(1009, ""));
 }
 
-/// Whoever sends messages and does not end them must not have the server take memory without end.
+/// A client that sends messages and does not end them must not have the server take memory without end.
 #[test]
 fn messages_on_their_way_have_a_limit_together() {
     let (_node, _dir, neve) = with_room("1MB", "2100kB");
@@ -302,7 +302,7 @@ fn pings_take_no_room() {
     assert_eq!(begin(&mut pinging)[0], 0x81);
 }
 
-/// Nor do their answers take memory without end where nobody reads them.
+/// Answers to pings do not take memory without end if the client reads none of them.
 #[test]
 fn pings_are_not_read_before_the_last_is_answered() {
     let (_node, _dir, neve) = with_room("20kB", "20kB");
@@ -361,7 +361,7 @@ fn subscriptions_have_bounds() {
     assert!(refused.contains("too many filters, allowed are 1"), "{refused}");
 }
 
-/// Everyone is told, and nobody can hold it up.
+/// Clients are told of the stop, and no client can hold it up.
 #[test]
 fn stopping() {
     let devnet = devnet(10);

@@ -224,7 +224,7 @@ impl Live {
             assert!(here >= before, "{here} after {before}");
             let Some(expected) = waiting.get(&id) else { continue };
             if height(expected) > here {
-                continue; // lost by whoever recorded
+                continue; // lost by the recorder
             }
             assert_eq!(&result, expected);
             compared += 1;

@@ -80,7 +80,7 @@ impl Seed {
         keccak256(B256::from(U256::from(self.next())))
     }
 
-    /// The next address; nobody has its key.
+    /// The next address, whose key is unknown.
     pub(crate) fn address(&mut self) -> Address {
         Address::from_word(self.word())
     }
@@ -150,7 +150,7 @@ pub(crate) fn payment(seed: &mut Seed, to: Address, value: U256) -> Draft {
     Draft { to: TxKind::Call(to), value, ..transfer(seed, Kind::Transfer, wire) }
 }
 
-/// A transfer of little to nobody.
+/// A transfer of a small amount to an address whose key is unknown.
 fn transfer(seed: &mut Seed, kind: Kind, wire: Wire) -> Draft {
     let to = TxKind::Call(seed.address());
     let value = seed.wei();

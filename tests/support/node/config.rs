@@ -45,7 +45,7 @@ pub(crate) struct Options {
 pub(crate) struct Ports {
     /// JSON-RPC.
     pub(crate) http: u16,
-    /// Peers; nobody ever calls there, but avalanchego listens.
+    /// Port for peers: no peer ever calls there, but avalanchego listens.
     pub(crate) staking: u16,
 }
 

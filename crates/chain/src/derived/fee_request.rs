@@ -75,7 +75,7 @@ pub enum FeeRefusal {
 impl FeeRequest {
     /// The heights that the answer is about; empty for [`crate::EMPTY_FEE_HISTORY`].
     ///
-    /// `head` is the node's last accepted block. Someone who follows executed blocks can be one
+    /// `head` is the node's last accepted block. A caller that follows executed blocks can be one
     /// behind a node of Helicon: what that node would answer then is not known here.
     pub fn blocks(&self, rule: FeeRule, head: u64) -> Result<Range<u64>, FeeRefusal> {
         match rule {

@@ -16,7 +16,7 @@ pub struct Header {
     pub parent_hash: B256,
     /// Hash of the list of uncles, which is always empty.
     pub sha3_uncles: B256,
-    /// A constant: fees go to an address that nobody owns.
+    /// A constant: fees go to an address whose key is unknown.
     pub miner: Address,
     /// State after this block; from Helicon on, after the block that this one settles.
     pub state_root: B256,

@@ -49,7 +49,7 @@ impl Generator {
         &self.config
     }
 
-    /// The hash before the first height. Nobody knows the block.
+    /// The hash before the first height. No node has its block.
     pub(crate) fn hash_before_first(&self) -> B256 {
         match self.config.first() {
             0 => B256::ZERO,

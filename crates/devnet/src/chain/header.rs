@@ -11,7 +11,7 @@ const NO_UNCLES: B256 = b256!("0x1dcc4de8dec75d7aab85b567b6ccd41ad312451b948a741
 /// Root of an empty list.
 const EMPTY_ROOT: B256 =
     b256!("0x56e81f171bcc55a6ff8345e692c0f86e5b48e01b996cadc001622fb5e363b421");
-/// Fees go to an address that nobody owns.
+/// Fees go to an address whose key is unknown.
 const MINER: Address = address!("0x0100000000000000000000000000000000000000");
 /// Delay of ACP-226, as on every network that was observed.
 const MIN_DELAY_EXCESS: u64 = 0x79_9d4c;

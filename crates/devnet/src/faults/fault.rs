@@ -17,7 +17,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// Nobody listens until the fault is cleared: connections are refused, open ones are cut.
+    /// The node does not listen until the fault is cleared: connections are refused, open ones are cut.
     Refuse,
     /// A connection is reset: a new one at once, an open one when a request comes.
     Reset,

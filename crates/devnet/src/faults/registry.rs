@@ -21,7 +21,7 @@ pub struct Faults(Arc<Registry>);
 
 struct Registry {
     active: RwLock<Vec<Arc<Active>>>,
-    /// Counts changes, for whoever waits for one.
+    /// Counts changes, for the tasks that wait for one.
     changes: watch::Sender<u64>,
 }
 

@@ -17,7 +17,7 @@ const GROUP_MAX: u64 = 100;
 impl Node {
     /// Changes how many blocks a second come by themselves. None comes at the old rate afterwards.
     pub(crate) fn set_rate(&self, rate: f64) {
-        // Whoever makes blocks holds the chain, and looks at the rate when it has it.
+        // A task that makes blocks holds the chain, and reads the rate once it has the chain.
         let _chain = lock(&self.chain);
         self.rate.send_replace(rate);
     }

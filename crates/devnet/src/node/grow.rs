@@ -86,7 +86,7 @@ impl Node {
             state.executed
         };
         self.executed.send_if_modified(|last| std::mem::replace(last, executed) != executed);
-        // Only now: whoever asks when he hears of a head must find it.
+        // Only now: a client that asks when it hears of a head must find it.
         self.announce(executed);
     }
 
@@ -113,7 +113,7 @@ impl Node {
             *announced += 1;
             if self.heads.receiver_count() > 0 {
                 let block = read(&self.state).shelf.block(*announced);
-                // Without subscribers there is nobody to tell.
+                // Without subscribers the head is dropped.
                 block.map(|block| self.heads.send(block.head(version).into()));
             }
         }

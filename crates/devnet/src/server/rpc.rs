@@ -92,7 +92,7 @@ impl Rpc {
             Kind::Invalid => envelope::error(&mut out, message.id(), &RpcError::INVALID_REQUEST),
             Kind::Response => return None,
             Kind::Notification => {
-                self.counters.call(&message.method()); // it reads, and nobody hears of it
+                self.counters.call(&message.method()); // the node reads it, and does not answer
                 return None;
             }
             Kind::Call => {

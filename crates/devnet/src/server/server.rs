@@ -34,7 +34,7 @@ pub(crate) async fn serve(listener: TcpListener, address: SocketAddr, shared: Ar
     }
 }
 
-/// Listens until nobody is to listen, or the other way round. Gives the next listener.
+/// Listens until the fault [`Fault::Refuse`] begins, or refuses until it ends. Returns the next listener.
 async fn phase(
     listener: Option<TcpListener>,
     address: SocketAddr,

@@ -137,7 +137,7 @@ async fn run(upgraded: Upgraded, shared: &Arc<Shared>) {
     }
 }
 
-/// Waits until nobody listens any more.
+/// Waits until the server refuses connections.
 async fn refused(shared: &Shared) {
     let mut changes = shared.node.faults.changes();
     while !shared.refuses() && changes.changed().await.is_ok() {}
@@ -225,7 +225,7 @@ impl Socket<'_> {
         }
         if self.subscriptions.len() > before {
             add(&self.shared.counters.subscriptions);
-            // Heads from before the first subscription are nobody's.
+            // Heads from before the first subscription belong to none.
             if before == 0 {
                 self.heads = self.heads.resubscribe();
             }

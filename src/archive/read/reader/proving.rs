@@ -1,5 +1,5 @@
-//! Proof of archived segments that nobody has vouched for: the next one below those that are proven, each time that a
-//! client asks for a height there.
+//! Proof of archived segments that no signer has vouched for: the next one below those that are proven, each time
+//! that a client asks for a height there.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;

@@ -129,7 +129,7 @@ fn fail_at(forged: u64) -> impl Fn(u64, &mut Vec<u8>) {
     }
 }
 
-/// Nothing commits to the receipts of the newest blocks: whoever writes the archive can forge them.
+/// Nothing commits to the receipts of the newest blocks: the writer of the archive can forge them.
 #[test]
 fn receipts_are_proven_up_to_the_height_that_the_anchor_settles() {
     let blocks = blocks_settled_later(12);

@@ -1,4 +1,4 @@
-//! Earlier manifests that the own key signed, put back by somebody.
+//! Earlier manifests that the own key signed, put back by an attacker.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -158,7 +158,7 @@ fn empty_manifest_that_was_seen_without_a_key_holds_up_no_signed_push() {
     });
 }
 
-/// Somebody replaces the manifest between two looks of one run.
+/// An attacker replaces the manifest between two looks of one run.
 #[test]
 fn manifest_that_goes_back_during_a_deletion_ends_it() {
     let (packed, store) = (PackedDir::new(3), Arc::new(FaultStore::new(Fault::None)));

@@ -1,4 +1,4 @@
-//! Signing: a writer with a key vouches for no manifest that somebody else put there.
+//! Signing: a writer with a key vouches for no manifest that another writer put there.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -115,7 +115,7 @@ fn every_changed_byte_of_a_signed_manifest_takes_the_signature_away() {
     });
 }
 
-/// Whoever may put objects can name all of them as being deleted, in a manifest without segments.
+/// An attacker who may put objects can name all of them as being deleted, in a manifest without segments.
 #[test]
 fn deletion_that_another_one_began_is_not_completed() {
     let (packed, store) = (PackedDir::new(2), Arc::new(FaultStore::new(Fault::None)));
@@ -199,7 +199,7 @@ fn first_height_of_another_one_is_not_believed() {
     });
 }
 
-/// Between the look of the operator and the signature somebody may put another manifest there.
+/// Between the look of the operator and the signature another writer may replace the manifest.
 #[test]
 fn manifest_that_was_not_looked_at_is_not_signed_on_purpose() {
     let (packed, store) = (PackedDir::new(2), Arc::new(FaultStore::new(Fault::None)));
@@ -215,7 +215,7 @@ fn manifest_that_was_not_looked_at_is_not_signed_on_purpose() {
         let words = [looked_at.to_string(), there.to_string()];
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
         assert_eq!((held(&archive).await.digest, store.names().await), (there, names));
-        // Somebody puts it there while the store is tried.
+        // Another writer puts it there while the store is tried.
         let looked_at = there;
         let more = PackedDir::new(3);
         let putting = store.before_the_manifest(async {

@@ -64,7 +64,7 @@ impl Session {
         let mut child = spawn(program, flags, addresses, file);
         let stdout = BufReader::new(child.stdout.take().expect("it is piped"));
         let (sender, lines) = mpsc::channel();
-        // Ends with the session's output, or when nobody listens any more.
+        // Ends with the session's output, or when the receiver is gone.
         std::thread::spawn(move || {
             stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });

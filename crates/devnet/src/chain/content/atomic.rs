@@ -7,7 +7,7 @@ use neve_chain::atomic::{AtomicTx, parse_batch};
 
 use crate::chain::rules::Random;
 
-/// Number of a network that nobody else has.
+/// Number of the network, which no other network has.
 const NETWORK_ID: u32 = 115_115;
 const IMPORT: u32 = 0;
 const EXPORT: u32 = 1;
@@ -43,7 +43,7 @@ impl Writer {
         self
     }
 
-    /// An id, address or signature: nobody can tell what is behind it.
+    /// An id, address or signature: no reader can tell what is behind it.
     fn random<const N: usize>(&mut self, random: &mut Random) -> &mut Self {
         self.0.extend(random.bytes::<N>());
         self

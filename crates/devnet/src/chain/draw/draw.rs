@@ -240,7 +240,7 @@ impl Draw<'_> {
 fn turn(height: u64, index: usize) -> (usize, u64) {
     let accounts = ACCOUNTS as u64;
     let place = index as u64;
-    // Odd factors, so that nobody has two turns before everybody had one.
+    // Odd factors, so that no account has two turns before each account had one.
     let account =
         (place % accounts).wrapping_mul(389).wrapping_add(height.wrapping_mul(7)) % accounts;
     let nonce = height.wrapping_mul(TURNS_A_BLOCK).wrapping_add(place / accounts);

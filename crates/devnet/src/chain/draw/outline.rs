@@ -91,7 +91,7 @@ fn kind(shares: &Shares, random: &mut Random) -> Kind {
 fn share_out(mut logs: usize, outlines: &mut [Outline], random: &mut Random) {
     let mut able: Vec<&mut Outline> = outlines.iter_mut().filter(|one| one.emits()).collect();
     if able.is_empty() {
-        // Someone must have emitted them.
+        // A transaction must have emitted them.
         let Some(first) = outlines.first_mut().filter(|_| logs > 0) else { return };
         *first = Outline { action: Action::Call, input: TOKEN_TRANSFER, succeeds: true, ..*first };
         first.logs = logs;

@@ -41,8 +41,8 @@ pub enum Signatures {
     /// Signatures of keys that follow from the seed: senders can be recovered. `r` repeats every
     /// few blocks, which gives keys away that guard nothing, and makes signing cheap.
     Real,
-    /// Random numbers of the right form, as incompressible as signatures are: nobody can be
-    /// recovered from them, or somebody else.
+    /// Random numbers of the right form, as incompressible as signatures are: no sender can be
+    /// recovered from them, or a wrong one.
     Filler,
 }
 
