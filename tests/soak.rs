@@ -33,7 +33,7 @@ use line::Version;
 use report::Report;
 use stage::{Phase, Place, Stage};
 
-/// Without `NEVE_SOAK_SECONDS`.
+/// Seconds of a run for which `NEVE_SOAK_SECONDS` is not set.
 const SECONDS: u64 = 180;
 /// Shorter ones have no time for each attacker.
 const SECONDS_MIN: u64 = 30;

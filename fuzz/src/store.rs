@@ -105,7 +105,7 @@ enum Edit {
     Number { file: u8, field: u16, number: u64, wide: bool },
     /// Gives it another length.
     Length { file: u8, len: u32 },
-    /// Removes it.
+    /// Removes the file.
     Remove { file: u8 },
     /// Makes it a copy of another one.
     Copy { file: u8, of: u8 },

@@ -18,7 +18,7 @@ Each setting is a flag, a variable and a key of the file: `--retain-bytes 50GiB`
 \"SIGHUP\" says whether neve reads a changed value of the file after SIGHUP; others need a restart.
 ";
 
-/// Returns docs/reference/settings.md.
+/// Returns the text of docs/reference/settings.md.
 pub fn settings_table(groups: &[Group]) -> String {
     let mut page = SETTINGS_HEAD.to_owned();
     for group in groups {
@@ -61,7 +61,7 @@ fn escape(text: &str) -> String {
     text.replace('|', "\\|").replace('*', "\\*")
 }
 
-/// Returns docs/reference/cli.md.
+/// Returns the text of docs/reference/cli.md.
 pub fn command_line(mut command: Command) -> String {
     let mut page = "# Command line\n\nThis page is generated from the code. \
          `UPDATE=1 cargo test --lib generated` rewrites it.\n"

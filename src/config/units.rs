@@ -255,7 +255,7 @@ impl FromStr for StartAt {
 /// Height down to which a store is filled below its first one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BackfillTo {
-    /// No backfill.
+    /// No height below the first one is fetched.
     None,
     /// Backfill as far as retention keeps heights.
     Retained,

@@ -13,7 +13,7 @@ use crate::ingest::Ingest;
 use crate::shared::{IngestBudget, Serving, StageTimes, Status};
 use crate::upstream::PoolSlot;
 
-/// Follows upstreams.
+/// Follows the heads of the upstreams, and fetches the blocks that the store lacks.
 pub(crate) struct Follower {
     pub(crate) endpoints: Vec<Endpoint>,
     pub(crate) tls: rustls::ClientConfig,

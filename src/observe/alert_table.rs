@@ -18,7 +18,7 @@ impl Severity {
     }
 }
 
-/// An alert.
+/// An alert: its Prometheus rule and its page in the run-book.
 pub(super) struct Alert {
     pub name: &'static str,
     pub severity: Severity,
@@ -49,7 +49,7 @@ macro_rules! alerts {
     };
 }
 
-/// Every alert.
+/// Every alert that neve ships a rule for.
 pub(super) const ALERTS: &[Alert] = alerts! {
     Page "NeveDown" for "1m"
         if "up{job=\"neve\"} == 0":

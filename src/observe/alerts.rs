@@ -18,7 +18,7 @@ fn anchor(alert: &Alert) -> String {
     format!("{INSTALLED_PAGE}#{}", alert.name.to_lowercase())
 }
 
-/// The rules.
+/// Returns the file of Prometheus alert rules, in YAML.
 fn rules() -> String {
     let mut file = "# Alert rules for Prometheus, generated from the code: `UPDATE=1 cargo test --lib generated`.\n\
                     # They expect that the job of neve's admin listener is named `neve`.\ngroups:\n  - name: neve\n    rules:\n"

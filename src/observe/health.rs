@@ -45,7 +45,7 @@ pub(crate) struct Admin {
     pub status: Arc<Status>,
     /// The serving threads' counts.
     pub thread_counters: Vec<Arc<ThreadCounters>>,
-    /// Open connections.
+    /// Number of open connections of clients.
     pub connections: Arc<AtomicUsize>,
     /// Bytes of blocks that wait for the disk.
     pub queue_bytes: Arc<AtomicU64>,
@@ -63,7 +63,7 @@ pub(crate) struct Admin {
     pub(crate) ready: LiveReady,
     /// The upstream's address, without a query: it may hold a key.
     pub upstream: Arc<ArcSwap<String>>,
-    /// Data directory.
+    /// Path of the data directory.
     pub data_dir: PathBuf,
     /// Bounds of disk and connections.
     pub(crate) bounds: CapacityBounds,

@@ -16,7 +16,7 @@ pub(crate) enum MetricKind {
     Histogram,
 }
 
-/// A metric.
+/// A metric of /metrics: its type, name, unit, labels and HELP text.
 pub(crate) struct Metric {
     pub kind: MetricKind,
     pub name: &'static str,
@@ -86,7 +86,7 @@ const TEXT_REASONS: &str = "receipts_text block_form signature quantity total_di
 const UNPACKABLE: &str = "block receipts hash_index log_index file read_back input";
 const REJECTIONS: &str = "(the failed proof: see below)";
 
-/// Every metric.
+/// Every metric that /metrics can show.
 pub(crate) const METRICS: &[Metric] = metrics! {
     Counter Count "neve_rpc_calls_total" ["method": METHOD, "outcome": "hit error miss"]
         "JSON-RPC calls, those of batches included"

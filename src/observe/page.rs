@@ -6,7 +6,7 @@ use hyper::header::{
     HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
 
-/// The document.
+/// HTML document of the status page, with its style and script.
 pub(crate) const PAGE: &str = include_str!("page/page.html");
 
 /// Allows the page's own style and script by their hashes, and requests to this server. A browser

@@ -13,7 +13,7 @@ pub(crate) fn recover<T>(result: LockResult<T>) -> T {
     result.unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks `mutex`.
+/// Locks `mutex`, and waits for as long as another thread holds it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     recover(mutex.lock())
 }

@@ -15,7 +15,7 @@ use super::upstream_values::UpstreamValues;
 
 /// The store's reader and the little that answers need besides.
 pub(crate) struct Serving {
-    /// The store.
+    /// Reader of the store that answers are read from.
     pub reader: Reader,
     state: Arc<ServingState>,
 }
@@ -40,9 +40,9 @@ const NO_HEAD: u64 = u64::MAX;
 
 /// The chain id as results, quotes included.
 pub(crate) struct ChainIdText {
-    /// For `eth_chainId`.
+    /// Result of `eth_chainId`, in hexadecimal digits.
     pub hex: Box<str>,
-    /// For `net_version`.
+    /// Result of `net_version`, in decimal digits.
     pub decimal: Box<str>,
 }
 

@@ -44,7 +44,7 @@ pub(crate) enum Phase {
     Restarts,
     /// No more blocks: subscribers get what is left, all others stop.
     Last,
-    /// All stop.
+    /// All clients stop.
     Over,
 }
 

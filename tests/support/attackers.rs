@@ -205,7 +205,7 @@ fn unread_fee_histories(attack: &Attack) -> usize {
     attack.open_unread(SOME, &post(&body))
 }
 
-/// Over WebSockets.
+/// Opens WebSockets with large calls, and does not read the answers.
 fn unread_messages(attack: &Attack) -> usize {
     let logs = frame(&call(1, "eth_getLogs", &logs_of_all(attack)), true);
     let receipts = frame(&receipts_batch(attack), true);

@@ -11,7 +11,7 @@ use serde_json::Value;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Set {
     pub(crate) folder: &'static str,
-    /// Newest height.
+    /// Newest height of the recorded chain.
     pub(crate) head: u64,
 }
 
@@ -21,7 +21,7 @@ pub(crate) const APRICOT0: Set = Set { folder: "v1.14.2/apricot0", head: 128 };
 pub(crate) const HELICON: Set = Set { folder: "v1.15.0", head: 381 };
 pub(crate) const ALL: [Set; 4] = [MAIN, FORKS, APRICOT0, HELICON];
 
-/// Recorded exchange.
+/// A recorded exchange: a request and its response.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) name: String,

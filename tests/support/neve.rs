@@ -87,7 +87,7 @@ pub(crate) fn command_by(starter: &[&str]) -> Command {
 pub(crate) struct Neve {
     child: Child,
     log: PathBuf,
-    /// Main address.
+    /// Address of the main listener.
     pub(crate) address: SocketAddr,
     /// Address of its full /health and its /metrics; the main address if they are nowhere else.
     pub(crate) admin: SocketAddr,

@@ -16,7 +16,7 @@ use source::Tree;
 /// Broken rule, as `path:line: text`. A finding of a whole folder has no line.
 type Finding = String;
 
-/// All rules.
+/// Returns the findings of all rules.
 fn findings(tree: &Tree) -> Vec<Finding> {
     [
         imports::check(tree),

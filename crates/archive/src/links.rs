@@ -29,7 +29,7 @@ pub struct Descent {
     pub links: Vec<Digest>,
 }
 
-/// Neighboring links.
+/// Links of neighboring manifests, one for each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Links {
     /// Sequence of the first manifest.

@@ -24,7 +24,7 @@ const WHAT: &str = "manifest";
 /// Chain of an archive, and the length of its ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chain {
-    /// Chain id.
+    /// Chain id (EIP-155).
     pub chain_id: u64,
     /// Hash of the genesis block.
     pub genesis: Digest,
@@ -42,9 +42,9 @@ pub struct Manifest {
     pub sequence: u64,
     /// Chain of the links up to the manifest before this one, see [`Links::chain`](crate::Links::chain).
     pub before: Option<Digest>,
-    /// Those links.
+    /// Links up to the manifest before: the latest ones here, earlier ones in objects.
     pub descent: Descent,
-    /// Chain id.
+    /// Chain id (EIP-155).
     pub chain_id: u64,
     /// Hash of the genesis block.
     pub genesis: Digest,
@@ -71,7 +71,7 @@ pub struct Manifest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SegmentEntry {
-    /// First height.
+    /// First height of the segment.
     pub first: u64,
     /// Bytes of the object.
     pub bytes: u64,
@@ -87,7 +87,7 @@ pub struct SegmentEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SpanEntry {
-    /// First height.
+    /// First height of the span.
     pub first: u64,
     /// Number of segments.
     pub segments: u32,

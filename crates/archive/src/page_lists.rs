@@ -128,7 +128,7 @@ impl PageLists {
         Ok(Self { first, range, segments, span: list, fences, terms: terms.map(TermPages::of) })
     }
 
-    /// First height.
+    /// Returns the first height of the span.
     pub fn first(&self) -> u64 {
         self.first
     }

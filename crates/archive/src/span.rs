@@ -133,7 +133,7 @@ impl Span {
         u64::from(self.segments) * u64::from(self.range)
     }
 
-    /// First height.
+    /// Returns the first height of the span.
     pub fn first(&self) -> u64 {
         self.first
     }

@@ -9,7 +9,7 @@ const VERSION: u32 = 1;
 /// Header of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TableHeader {
-    /// First height.
+    /// First height of the table.
     pub(crate) first: u64,
     /// Heights of a segment.
     pub(crate) range: u32,

@@ -12,7 +12,7 @@ pub enum Request<'a> {
     Empty,
     /// Not JSON: answered with a parse error.
     Malformed,
-    /// A message.
+    /// A single message, which is no batch.
     Single(Message<'a>),
     /// An array of messages.
     Batch(Messages<'a>),

@@ -96,7 +96,7 @@ pub enum PackError {
     /// A part exceeds the bound that keeps the memory of packing small, or what the format can count.
     #[error("too large to be packed: {}", .0.name())]
     TooLarge(Part),
-    /// zstd failed.
+    /// zstd reported an error, which the text names.
     #[error("zstd: {0}")]
     Zstd(&'static str),
     /// The file that was made does not read back as it must.
@@ -137,7 +137,7 @@ pub enum Part {
     HashIndex,
     /// The index of the terms of logs.
     LogIndex,
-    /// The file.
+    /// The packed file as a whole.
     File,
 }
 

@@ -17,9 +17,9 @@ const ZSTD_HEAD_LEN: usize = 6;
 /// A content coding (RFC 9110, 8.4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coding {
-    /// gzip.
+    /// gzip (RFC 1952).
     Gzip,
-    /// zstd.
+    /// zstd (RFC 8878).
     Zstd,
 }
 

@@ -122,7 +122,7 @@ impl LogMatcher {
     }
 }
 
-/// See [`logs`].
+/// Iterator over the logs that match, as [`logs`] returns it.
 pub struct Logs {
     candidates: Candidates,
     wanted: LogMatcher,

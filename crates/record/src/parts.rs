@@ -13,7 +13,7 @@ pub const HEADER: usize = 1;
 pub const SPANS: usize = 2;
 /// The block with transactions.
 pub const FULL: usize = 3;
-/// The receipts.
+/// The receipts of the block, as the node sends them.
 pub const RECEIPTS: usize = 4;
 
 /// Flag of a record whose parts carry `"totalDifficulty":"0x0"`, as v1.15 sends it.

@@ -14,7 +14,7 @@ pub struct FieldOffsets {
     pub miner: u32,
     /// `nonce`, 20 bytes.
     pub nonce: u32,
-    /// `totalDifficulty`.
+    /// `totalDifficulty`, of the length below.
     pub total_difficulty: u32,
     /// The length of `totalDifficulty`.
     pub total_difficulty_len: u32,
@@ -32,7 +32,7 @@ pub const NONCE_LEN: u32 = 20;
 pub struct TransactionSpan {
     /// Place where it begins in [`FULL`].
     pub at: u32,
-    /// Length there.
+    /// Bytes of the transaction in [`FULL`].
     pub len: u32,
     /// Place where its receipt begins in [`RECEIPTS`](crate::parts::RECEIPTS).
     pub receipt_at: u32,
@@ -47,7 +47,7 @@ pub struct TransactionSpan {
 pub struct LogSpan {
     /// Place where it begins.
     pub at: u32,
-    /// Length.
+    /// Bytes of the log.
     pub len: u32,
 }
 

@@ -18,11 +18,11 @@ use support::{assert_clean, block, every, fork, small};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// EIO.
+    /// Operations fail with EIO.
     Error,
     /// A write ends in the middle, with EIO.
     Short,
-    /// ENOSPC.
+    /// Operations fail with ENOSPC.
     NoSpace,
 }
 

@@ -7,7 +7,7 @@ use neve_store::{
     Hash, LogTest, PackedDamage, PackedHeader, PackedKeys, PackedLogs, PackedRange, Record, Wanted,
 };
 
-/// The file.
+/// A packed file that counts unpacked heights, and in which one height may have another hash.
 pub(in crate::archive) struct Relabeled {
     pub(in crate::archive) range: Box<dyn PackedRange>,
     /// Height whose hash is another one in the directory.

@@ -151,7 +151,7 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// The pages.
+    /// Returns the numbers of the pages that the read brings.
     pub(super) fn pages(&self) -> Range<usize> {
         self.pages.clone()
     }

@@ -30,7 +30,7 @@ pub(super) struct Proofs {
 pub(super) struct Candidate {
     /// The segment below it.
     pub(super) below: Option<SegmentEntry>,
-    /// The segment.
+    /// The segment to prove.
     pub(super) segment: SegmentEntry,
     /// The segment above it, which is proven.
     pub(super) above: SegmentEntry,

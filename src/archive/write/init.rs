@@ -11,7 +11,7 @@ use crate::archive::store::ArchiveStore;
 pub(crate) struct Initialized {
     /// True if there was no manifest.
     pub(crate) is_new: bool,
-    /// The manifest.
+    /// Manifest that the archive has now.
     pub(crate) manifest: Manifest,
 }
 

@@ -17,7 +17,7 @@ use crate::shared::lock::lock;
 /// one write within a sector.
 const RECORD_BYTES: usize = 20 + 1 + 64 + 1;
 
-/// A manifest.
+/// A manifest that the writer has seen, by its sequence and digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SeenManifest {
     sequence: u64,

@@ -72,7 +72,7 @@ fn time_on(upgrade: &NetworkUpgrade, network: Network) -> Option<SystemTime> {
     humantime::parse_rfc3339(time).ok()
 }
 
-/// Returns docs/reference/releases.md.
+/// Returns the text of docs/reference/releases.md.
 #[cfg(test)]
 fn page() -> String {
     let [(_, low), (_, high)] = SUPPORTED;

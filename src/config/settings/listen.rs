@@ -153,7 +153,7 @@ pub struct HttpConfig {
 /// The listener of the administrator's pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdminListen {
-    /// No listener.
+    /// No listener of their own: the pages are on the main address or nowhere.
     Off,
     /// An address that was given: neve does not start without it.
     Given(ListenAddress),

@@ -94,7 +94,7 @@ impl LogLevel {
 /// Place of the access log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccessTarget {
-    /// Standard output.
+    /// Standard output of the process.
     Stdout,
     /// A file, or a named pipe.
     File(PathBuf),

@@ -69,7 +69,7 @@ pub(super) trait SegmentSource: Sync {
 pub(super) enum TransferError<F> {
     /// The retention rule would delete the segment.
     Full,
-    /// Wrong bytes.
+    /// The bytes of the segment are wrong.
     Segment(SegmentError),
     /// Failure of the source.
     Source(F),

@@ -30,7 +30,7 @@ const FOLLOWING_WITHIN: u64 = 16;
 /// Heights below the head within which a height is requested before those of catching up.
 const LIVE_WITHIN: u64 = 4;
 
-/// A session.
+/// State of a session of following; it ends with its first contradiction.
 pub(crate) struct Session<'f> {
     follower: &'f Follower,
     source: HeightFetcher,

@@ -27,7 +27,7 @@ const BEHIND: HeaderName = HeaderName::from_static("x-neve-upstream");
 /// Source of a response.
 #[derive(Clone, Copy)]
 enum Source {
-    /// neve answered.
+    /// neve answered from its store.
     Hit,
     /// No server answered: a full node must be asked.
     Miss,

@@ -49,7 +49,7 @@ impl KeyRing {
         self
     }
 
-    /// All keys.
+    /// Returns all keys of the ring, in any order.
     pub(super) fn keys(&self) -> impl Iterator<Item = &ApiKey> {
         self.0.values()
     }

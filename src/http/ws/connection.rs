@@ -152,7 +152,7 @@ pub(super) struct WsConnection<'r> {
 
 /// A message that was lent heights.
 pub(super) struct LentMessage {
-    /// Answers it.
+    /// Parts with which a thread answers the message.
     pub(super) rpc: Rpc,
     pub(super) body: Bytes,
     pub(super) began: Began,

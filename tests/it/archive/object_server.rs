@@ -18,7 +18,7 @@ pub(super) enum Mode {
     Serves = 0,
     /// Closes each connection.
     Closes = 1,
-    /// Answers nothing.
+    /// Accepts connections and answers no request.
     Silent = 2,
     /// Says that it is overloaded.
     SlowDown = 3,

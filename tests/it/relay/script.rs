@@ -135,7 +135,7 @@ pub(super) fn result(text: &str) -> String {
     format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{text}}}\n")
 }
 
-/// A notification.
+/// A notification of the subscription `id`, whose result is `text`.
 pub(super) fn told(id: &str, text: &str) -> String {
     format!(
         "{{\"jsonrpc\":\"2.0\",\"method\":\"eth_subscription\",\"params\":{{\"subscription\":\"{id}\",\"result\":{text}}}}}\n"

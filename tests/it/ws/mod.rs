@@ -1,4 +1,4 @@
-//! WebSockets.
+//! Subscriptions and limits of the WebSocket.
 
 mod gone;
 mod limits;

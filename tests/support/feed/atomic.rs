@@ -34,9 +34,9 @@ const WEI: u64 = 1_000_000_000;
 pub(crate) struct Network {
     /// 12345 for `local`.
     pub(crate) id: u32,
-    /// The C-chain.
+    /// Blockchain id of the C-chain.
     pub(crate) c_chain: B256,
-    /// The X-chain.
+    /// Blockchain id of the X-chain.
     pub(crate) x_chain: B256,
     /// AVAX as an asset.
     pub(crate) avax: B256,

@@ -157,7 +157,7 @@ fn transfer(seed: &mut Seed, kind: Kind, wire: Wire) -> Draft {
     Draft { kind, wire, to, value, input: Bytes::new(), gas: GAS_TRANSFER, tip: tip(seed) }
 }
 
-/// A creation.
+/// A creation of a contract, with the init code that `init` makes.
 fn create(seed: &mut Seed, kind: Kind, init: impl Fn(&mut Seed) -> Vec<u8>) -> Draft {
     let input = Bytes::from(init(seed));
     call(seed, kind, TxKind::Create, input, GAS_CONTRACT)

@@ -25,9 +25,9 @@ pub(crate) enum Wire {
     Legacy,
     /// Type 0 valid on every chain (before EIP-155).
     Unprotected,
-    /// Type 1.
+    /// Type 1, with an access list (EIP-2930).
     AccessList(AccessList),
-    /// Type 2.
+    /// Type 2, with a dynamic fee (EIP-1559).
     Dynamic(AccessList),
 }
 
@@ -39,11 +39,11 @@ pub(crate) struct Draft {
     pub(crate) wire: Wire,
     /// Whom it calls, or a creation.
     pub(crate) to: TxKind,
-    /// In wei.
+    /// Value of the transaction in wei.
     pub(crate) value: U256,
     /// Call data or init code.
     pub(crate) input: Bytes,
-    /// Gas limit.
+    /// Gas limit of the transaction.
     pub(crate) gas: u64,
     /// Tip in wei for type 2.
     pub(crate) tip: u128,

@@ -43,7 +43,7 @@ pub(crate) struct Options {
 /// The two loopback ports of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ports {
-    /// JSON-RPC.
+    /// Port of JSON-RPC.
     pub(crate) http: u16,
     /// Port for peers: no peer ever calls there, but avalanchego listens.
     pub(crate) staking: u16,

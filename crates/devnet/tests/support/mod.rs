@@ -41,7 +41,7 @@ impl Response {
     }
 }
 
-/// A connection.
+/// A keep-alive HTTP connection to the node.
 pub(crate) struct Client {
     stream: BufReader<TcpStream>,
 }

@@ -17,7 +17,7 @@ pub enum Tag {
     Finalized,
     /// The newest accepted block; since Helicon there is no such tag.
     Accepted,
-    /// Block 0.
+    /// The genesis block, at height 0.
     Earliest,
 }
 

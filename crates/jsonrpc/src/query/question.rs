@@ -1,4 +1,4 @@
-//! Decoded calls.
+//! Decoded calls that stored blocks can answer.
 
 use super::logs::LogQuery;
 use crate::arguments::BlockId;
@@ -50,7 +50,7 @@ pub enum Query {
     Listening,
     /// Number of the node's peers; 0 before Helicon.
     PeerCount,
-    /// `eth_syncing`: `false`.
+    /// `eth_syncing`: always `false`.
     Syncing,
     /// Times of the chain's upgrades.
     ChainConfig,

@@ -26,13 +26,13 @@ enum Parameter {
     Big,
     /// Overrides of a block's fields; may be left out.
     BlockOverrides,
-    /// Bytes.
+    /// Bytes as hexadecimal text.
     Bytes,
     /// Call to execute.
     Call,
     /// An encoded transaction.
     RawTransaction,
-    /// A block.
+    /// A reference to a block: a number, tag or hash.
     Reference,
     /// A block, and the node minds first of all that it is named.
     StateAt,
@@ -40,7 +40,7 @@ enum Parameter {
     StateAtOptional,
     /// Overrides of the state; may be left out.
     StateOverrides,
-    /// A string.
+    /// A string of any content.
     Text,
     /// A list of strings.
     Texts,

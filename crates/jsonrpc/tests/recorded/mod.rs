@@ -1,4 +1,4 @@
-//! Reads recordings.
+//! Reads the recorded exchanges with nodes.
 
 #![allow(dead_code, reason = "each file of tests reads recordings of its own kinds")]
 

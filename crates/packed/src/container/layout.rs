@@ -67,7 +67,7 @@ impl Section {
 /// Identity of a chain: each packed file carries it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// Chain id.
+    /// Chain id (EIP-155).
     pub chain_id: u64,
     /// Hash of the genesis block.
     pub genesis: B256,
@@ -80,7 +80,7 @@ pub struct FileHeader {
     pub identity: Identity,
     /// Length of the ranges that the writer's files hold, a power of two up to 1,024.
     pub range_length: u32,
-    /// First height.
+    /// First height of the file.
     pub first: u64,
     /// Heights, from 1 to the range's length.
     pub heights: u32,

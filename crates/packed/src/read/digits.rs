@@ -5,7 +5,7 @@ use std::array;
 /// Longer bytes are left to `const_hex`, which asks for the processor's widest registers.
 const SHORT: usize = 128;
 
-/// Appends text.
+/// Appends text whose length is known at compile time.
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "its length has to be known where it is copied")]
 pub(super) fn put<const N: usize>(out: &mut Vec<u8>, text: &[u8; N]) {

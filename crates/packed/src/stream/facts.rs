@@ -26,7 +26,7 @@ pub(crate) mod kind {
     pub(crate) const DYNAMIC_FEE: u8 = 3;
 }
 
-/// A transaction.
+/// Facts of a transaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Tx {
     pub(crate) kind: u8,
@@ -45,7 +45,7 @@ pub(crate) struct Tx {
     pub(crate) access: Vec<(Word, Vec<Word>)>,
 }
 
-/// A receipt.
+/// Facts of a receipt.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Rx {
     pub(crate) succeeded: bool,
@@ -56,7 +56,7 @@ pub(crate) struct Rx {
     pub(crate) logs: Range<usize>,
 }
 
-/// A log.
+/// Facts of a log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Lg {
     pub(crate) address: Word,

@@ -14,7 +14,7 @@ use crate::stream::lanes::Lane;
 pub(crate) enum Kind {
     /// A number without leading zeros.
     Quantity,
-    /// Bytes.
+    /// Bytes as hexadecimal text, leading zeros included.
     Bytes,
 }
 use Kind::{Bytes as Data, Quantity};

@@ -57,7 +57,7 @@ pub struct LogAt {
 /// A part of the store that may have logs which meet the criteria.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Candidate {
-    /// A log.
+    /// A log of an unpacked height, which may meet the criteria.
     Log(LogAt),
     /// A packed height, whose logs the caller unpacks ([`Candidates::unpack`]).
     Packed(u64),

@@ -56,7 +56,7 @@ impl View {
         (first < end).then(|| first..=end - 1)
     }
 
-    /// The head.
+    /// Returns the head; `None` if no height is served.
     pub(super) fn newest(&self) -> Option<u64> {
         self.end_height()?.checked_sub(1)
     }

@@ -33,7 +33,7 @@ pub struct NewPartNames {
 }
 
 impl Splitting {
-    /// First height.
+    /// Returns the first height of the old segment.
     pub fn first(&self) -> u64 {
         self.old.base()
     }

@@ -118,7 +118,7 @@ impl PackedDamage {
 pub struct PackedHeader {
     /// Chain of the heights.
     pub identity: Identity,
-    /// First height.
+    /// First height of the file.
     pub first: u64,
     /// Number of heights.
     pub heights: u32,

@@ -62,7 +62,7 @@ pub enum PackOutcome {
 /// A range that stays unpacked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnpackableRange {
-    /// First height.
+    /// First height of the range.
     pub first: u64,
     /// Kind of the error in lower case, for metrics.
     pub reason: &'static str,
@@ -73,7 +73,7 @@ pub struct UnpackableRange {
 /// Heights that were packed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PackedHeights {
-    /// First height.
+    /// First of the heights.
     pub first: u64,
     /// Number of heights.
     pub heights: u64,
@@ -253,7 +253,7 @@ fn is_whole(group: &[Arc<Segment>], range_blocks: u32) -> bool {
 }
 
 impl Packing {
-    /// First height.
+    /// Returns the first height of the range.
     pub fn first(&self) -> u64 {
         self.sources[0].base()
     }

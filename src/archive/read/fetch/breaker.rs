@@ -13,7 +13,7 @@ pub(super) const FAILURES_MAX: u32 = 3;
 /// State of the breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BreakerState {
-    /// Reads begin.
+    /// Reads begin as usual.
     Closed,
     /// No read begins.
     Open,

@@ -24,9 +24,9 @@ const WS: &str = "/ext/bc/C/ws";
 const NEVE_SERVES: Served = Served { logs: true, raw: true, websocket: true };
 
 struct Served {
-    /// `eth_getLogs`
+    /// True if `eth_getLogs` is served.
     logs: bool,
-    /// `eth_getRawTransactionBy…`
+    /// True if `eth_getRawTransactionBy…` is served.
     raw: bool,
     /// The WebSocket with `newHeads` and `logs`.
     websocket: bool,

@@ -1,4 +1,4 @@
-//! Draws logs.
+//! Draws the logs of a block: their events and their topics.
 
 use std::ops::Range;
 

@@ -10,7 +10,7 @@ pub(crate) enum Purpose {
     Time = 2,
     /// Times of execution.
     Execution = 3,
-    /// Base fees.
+    /// Base fees of blocks.
     Fees = 4,
     /// State root and whatever else in a header hangs on execution.
     State = 5,

@@ -11,7 +11,7 @@ use crate::chain::content::{Body, Kind, Transaction};
 /// Place where the pieces are that other answers about the block lack or show otherwise.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Layout {
-    /// Values.
+    /// Byte range of the value of `hash`; the next three fields are those of other members.
     pub(crate) hash: Range<usize>,
     pub(crate) miner: Range<usize>,
     pub(crate) nonce: Range<usize>,

@@ -29,7 +29,7 @@ pub(crate) enum Mode {
     /// The next one gets no answer, the later ones do.
     StallsFirst,
     Fails,
-    /// HTTP 403.
+    /// HTTP 403 for each request.
     Forbidden,
     /// Sends far more than was asked for.
     Floods,
