@@ -250,3 +250,18 @@ fn recording(line: &str) -> Recording {
     });
     Recording { connection: text("conn"), direction: text("dir"), text: text("text"), bytes }
 }
+
+/// Waits for the answers of a batch over HTTP, then over a WebSocket. Neither may say that neve is busy.
+pub(crate) fn wait_for_answers(neve: &Neve, batch: &str, has_all: impl Fn(&str) -> bool) {
+    neve.wait("all answers over HTTP", |_| {
+        let answer = neve.client().post(batch);
+        assert_ne!(answer.status, 503, "{batch}: {}", answer.text());
+        (answer.status == 200).then(|| assert!(has_all(&answer.text())))
+    });
+    neve.wait("all answers over WebSocket", |_| {
+        let mut ws = Ws::open(neve);
+        ws.send(batch);
+        let answer = ws.text_or_end().expect("the connection stays open");
+        has_all(&answer).then_some(())
+    });
+}

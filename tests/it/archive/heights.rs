@@ -9,7 +9,7 @@ use super::bucket::{Bucket, FIRST, reads};
 use super::object_server::{Mode, ObjectServer};
 use crate::support::neve::{Neve, fresh_dir};
 use crate::support::served::serves;
-use crate::support::ws::Ws;
+use crate::support::ws::{Ws, wait_for_answers};
 
 #[test]
 fn replica_without_a_node_answers_archived_heights_to_the_byte() {
@@ -139,17 +139,7 @@ fn batch_of_archived_heights_and_prices_is_answered_in_any_order() {
     let price = r#"{"jsonrpc":"2.0","id":2,"method":"eth_gasPrice"}"#;
     let has_both = |text: &str| text.matches("\"result\":").count() == 2;
     for batch in [format!("[{low},{price}]"), format!("[{price},{low}]")] {
-        replica.wait("both over HTTP", |_| {
-            let answer = replica.client().post(&batch);
-            assert_ne!(answer.status, 503, "{batch}: {}", answer.text());
-            (answer.status == 200).then(|| assert!(has_both(&answer.text())))
-        });
-        replica.wait("both over WebSocket", |_| {
-            let mut ws = Ws::open(&replica);
-            ws.send(&batch);
-            let answer = ws.text_or_end().expect("the connection stays open");
-            has_both(&answer).then_some(())
-        });
+        wait_for_answers(&replica, &batch, has_both);
     }
     replica.stop_in_time();
 }

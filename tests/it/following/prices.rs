@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::support::neve::{Neve, fresh_dir};
 use crate::support::node::wait::at_some_pace;
 use crate::support::served::{devnet, follow};
-use crate::support::ws::Ws;
+use crate::support::ws::{Ws, wait_for_answers};
 
 const PRICE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_gasPrice"}"#;
 const CLIENTS: usize = 20;
@@ -73,17 +73,7 @@ fn price_behind_slow_calls_of_a_batch_is_served() {
     let slow = r#"{"jsonrpc":"2.0","id":2,"method":"debug_getRawReceipts","params":["0x5"]},"#;
     let batch = format!("[{}{PRICE}]", slow.repeat(SLOW_CALLS));
     let has_all = |text: &str| text.matches("\"result\":").count() == SLOW_CALLS + 1;
-    neve.wait("the price over HTTP", |_| {
-        let answer = neve.client().post(&batch);
-        assert_ne!(answer.status, 503, "{}", answer.text());
-        (answer.status == 200).then(|| assert!(has_all(&answer.text())))
-    });
-    neve.wait("the price over WebSocket", |_| {
-        let mut ws = Ws::open(&neve);
-        ws.send(&batch);
-        let answer = ws.text_or_end().expect("the connection stays open");
-        has_all(&answer).then_some(())
-    });
+    wait_for_answers(&neve, &batch, has_all);
 }
 
 #[test]
