@@ -137,8 +137,20 @@ mod tests {
     use crate::upstream::UpstreamPool;
 
     /// The task that waits for it accepts connections, too.
-    #[tokio::test]
-    async fn stored_heights_are_read_and_proven_on_another_thread() {
+    #[test]
+    fn stored_heights_are_read_and_proven_on_another_thread() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.max_blocking_threads(1).build().expect("threads can be made");
+        runtime.block_on(async {
+            let (free, busy) = std::sync::mpsc::channel::<()>();
+            let occupied = spawn_blocking(move || busy.recv());
+            rebuild_needs_another_thread(|| drop(free)).await;
+            occupied.await.expect("it only waits").expect_err("nothing was sent");
+        });
+    }
+
+    /// The only thread that may wait is busy until `free` is called.
+    async fn rebuild_needs_another_thread(free: impl FnOnce()) {
         let dir = tempfile::tempdir().expect("a directory can be made");
         let opened = neve_store::open(dir.path(), Options::default());
         let (mut writer, reader) = opened.map(|it| (it.writer, it.reader)).expect("it is empty");
@@ -158,6 +170,7 @@ mod tests {
         let mut rebuilt = pin!(rebuild(&reader, &source, Some(2), Priority::Backfill, checks));
         let at_once = unconstrained(&mut rebuilt).now_or_never();
         assert!(at_once.is_none(), "it was read on this thread");
+        free();
         assert!(rebuilt.await.is_whole);
     }
 
