@@ -4,11 +4,12 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::thread;
 use std::time::Duration;
 
 use futures_util::future::OptionFuture;
 use metrics_exporter_prometheus::PrometheusHandle;
-use neve_store::Opened;
+use neve_store::{Opened, Writer};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
@@ -26,7 +27,7 @@ use crate::config;
 use crate::config::settings::{AccessTarget, Config, GROUPS, UpstreamConfig, warn_without_effect};
 use crate::config::{RelayRule, SettingsSource};
 use crate::http::keys::{self, LiveKeys};
-use crate::ingest::{memory_lock, rules_of_stamp, scrubber};
+use crate::ingest::{Ingest, memory_lock, rules_of_stamp, scrubber};
 use crate::observe::{self, Admin, MetricsPage, head_age, process, progress};
 use crate::rpc::methods::Below;
 use crate::shared::{Serving, Status, ThreadCounters};
@@ -68,14 +69,7 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     let rules = config.misses.relay.as_ref().map_or(&[][..], |relay| &relay.rules[..]);
     let chain = Upstreams::of(&config.source, rules).await?;
     reload.header_files = chain.header_files.clone();
-    let Opened { writer, reader, notes, .. } = open(&config, place.path())?;
-    notes.iter().for_each(|note| warn!(target: observe::log::NOTES, "{note}"));
-    let serving = Arc::new(Serving::new(reader));
-    if let Some(stamp) = writer.stamp() {
-        serving.identify(stamp.identity);
-        serving.set_rules(rules_of_stamp(stamp.rules));
-    }
-    describe_store(&serving, place.path());
+    let (serving, writer) = open_store(&config, &place)?;
     if chain.endpoints.is_empty() {
         // A replica without upstreams never hears of a head: its tags are misses with a reason of
         // their own.
@@ -113,9 +107,7 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
         front.greet(&parts.chain, &config);
     }
     let _beside = beside(&serving, &parts.status, &config, &reload, metrics.clone());
-    let rates = Arc::clone(&reload.rates);
-    let pace = move || rates.load().scrub;
-    scrubber::start(Arc::clone(&serving), place.path().to_owned(), pace)?;
+    scrub(&serving, &place, &reload)?;
     let mut following = Following::start(follower);
     // systemd waits until this task says that there is a block to serve.
     let _telling = AbortOnDropHandle::new(tokio::spawn(service_manager::run(
@@ -125,6 +117,37 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     while let Some(chain) = signals.next(&mut reload, rules).await {
         following = following.again(&mut parts, &config, chain, (&ingest, &mut reload)).await;
     }
+    end(following, front, (ingest, writer), &reload).await;
+    Ok(())
+}
+
+/// Opens the store, tells what recovery did, and takes the chain and rules that its stamp names.
+fn open_store(config: &Config, place: &StoreDir) -> Result<(Arc<Serving>, Writer), StartError> {
+    let Opened { writer, reader, notes, .. } = open(config, place.path())?;
+    notes.iter().for_each(|note| warn!(target: observe::log::NOTES, "{note}"));
+    let serving = Arc::new(Serving::new(reader));
+    if let Some(stamp) = writer.stamp() {
+        serving.identify(stamp.identity);
+        serving.set_rules(rules_of_stamp(stamp.rules));
+    }
+    describe_store(&serving, place.path());
+    Ok((serving, writer))
+}
+
+/// Starts the thread that reads the store again and again, at a pace that a reload may change.
+fn scrub(serving: &Arc<Serving>, place: &StoreDir, reload: &Reload) -> io::Result<()> {
+    let rates = Arc::clone(&reload.rates);
+    let pace = move || rates.load().scrub;
+    scrubber::start(Arc::clone(serving), place.path().to_owned(), pace)
+}
+
+/// Ends following, the listeners and the writer, each within its time.
+async fn end(
+    following: Following,
+    front: Listeners,
+    (ingest, writer): (Ingest, thread::JoinHandle<()>),
+    reload: &Reload,
+) {
     // `--drain-timeout` is about responses: the store has time for its sync without it, too.
     let finish_timeout = reload.drain_timeout.max(ENDING_MAX);
     service_manager::stopping(reload.drain_timeout + finish_timeout + ENDING_MAX);
@@ -133,7 +156,6 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     front.drain(reload.drain_timeout).await;
     finish(ingest, writer, finish_timeout).await;
     reload.flush_access_log();
-    Ok(())
 }
 
 fn metrics_page(recorder: PrometheusHandle, keys: Option<LiveKeys>) -> MetricsPage {

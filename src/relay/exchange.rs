@@ -1,6 +1,7 @@
 //! The choice of an upstream for a relayed request, and the request itself.
 
 mod probe;
+mod tried;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use serde::Deserialize;
 use tokio::time::timeout;
 
 use self::probe::ask_own;
+use self::tried::is_last;
+pub(super) use self::tried::{Tried, UpstreamOutcome};
 use super::answer::{Answer, AnswerBody, BegunBody, Counted, Veil};
 use super::failure::Failure;
 use super::gate::UpstreamGate;
@@ -30,8 +33,6 @@ pub(super) type TokioInstant = tokio::time::Instant;
 
 /// Attempts of a request that only reads, while they fail.
 pub(crate) const ATTEMPTS_MAX: usize = 2;
-/// Upstreams that are asked for a call, while each lacks the data or method that it needs.
-const LACKING_MAX: usize = 4;
 /// Time for which another upstream is asked for a block or transaction that one does not have. Clients ask for a
 /// receipt until it is there: each time they would wait for an upstream that stalls.
 pub(super) const AGREE_MAX: Duration = Duration::from_secs(2);
@@ -100,74 +101,6 @@ pub(super) struct Reply {
     veil: Option<Box<Veil>>,
     /// True if the upstream lacks the newest height that the client may have seen.
     behind: bool,
-}
-
-/// Outcome of one upstream.
-pub(super) enum UpstreamOutcome {
-    Good(Reply),
-    /// Response of one that lacks what the call needs; another may have it.
-    Lacking(Lack, Reply),
-    /// Nothing came, and whether nothing was sent.
-    Failed(Failure, bool),
-}
-
-/// Outcomes of the upstreams that were asked so far.
-pub(super) struct Tried {
-    failure: Failure,
-    failures: usize,
-    /// Response of one that lacks what the call needs, and how many did.
-    lacking: Option<(Lack, Reply)>,
-    lacked: usize,
-}
-
-impl Tried {
-    /// Notes an upstream that may not be asked now.
-    fn refused(&mut self, failure: Failure) {
-        // The failure of an upstream that was asked says more than the limit of another.
-        if self.failures + self.lacked == 0 {
-            self.failure = failure;
-        }
-    }
-
-    fn failed(&mut self, failure: Failure) {
-        self.failure = failure;
-        // A neve that misses a call works: it lacks what the call needs.
-        let count =
-            if failure == Failure::NotServed { &mut self.lacked } else { &mut self.failures };
-        *count += 1;
-    }
-
-    fn lacks(&mut self, lack: Lack, reply: Reply) {
-        self.lacked += 1;
-        // `null` says more than that a method is not there. Of equal ones that of the better upstream counts.
-        if self.lacking.as_ref().is_none_or(|(held, _)| *held < lack) {
-            self.lacking = Some((lack, reply));
-        }
-    }
-
-    /// True if there is a response that only another upstream's can better, and soon.
-    pub(super) fn may_end(&self) -> bool {
-        self.lacking.as_ref().is_some_and(|(lack, _)| lack.is_of_block())
-    }
-
-    /// True if no other upstream may be asked.
-    fn is_over(&self) -> bool {
-        self.failures >= ATTEMPTS_MAX || self.lacked >= LACKING_MAX
-    }
-
-    /// Notes an outcome that is not good.
-    pub(super) fn note(&mut self, outcome: UpstreamOutcome) {
-        match outcome {
-            UpstreamOutcome::Good(reply) => self.lacks(Lack::Block, reply),
-            UpstreamOutcome::Lacking(lack, reply) => self.lacks(lack, reply),
-            UpstreamOutcome::Failed(failure, _) => self.failed(failure),
-        }
-    }
-
-    /// A node's own error is better than none.
-    fn end(self) -> Result<Reply, Failure> {
-        self.lacking.map(|(_, reply)| reply).ok_or(self.failure)
-    }
 }
 
 /// A request to one upstream.
@@ -242,8 +175,7 @@ impl Relay {
         deadline: TokioInstant,
     ) -> Result<Reply, Failure> {
         self.note_read(request);
-        let failure = Failure::NoUpstream;
-        let mut tried = Tried { failure, failures: 0, lacking: None, lacked: 0 };
+        let mut tried = Tried::new();
         let mut now = began;
         // A call with an effect ends with the first upstream that gets it: it tries none.
         let tries = request.repeatable;
@@ -266,10 +198,8 @@ impl Relay {
                 continue;
             }
             let others = candidates.peek().is_some_and(|next| next.place != candidate.place);
-            let again = others && tried.failures + 1 < ATTEMPTS_MAX && request.repeatable;
             let deadline = if tried.may_end() { deadline.min(now + AGREE_MAX) } else { deadline };
-            // Half of the time that is left: a silent upstream must leave some for the next one.
-            let until = if again { now + (deadline - now) / 2 } else { deadline };
+            let until = tried.until(now, deadline, others && request.repeatable);
             let first = Attempt { request, began: now, until };
             let outcome = match self.hedge_after(&candidate, candidates.peek(), request) {
                 None => self.attempt(&candidate, first).await,
@@ -278,27 +208,13 @@ impl Relay {
                     Box::pin(self.hedge(hedged, &mut candidates, &mut tried)).await
                 }
             };
-            match outcome {
-                UpstreamOutcome::Good(reply) => return Ok(reply),
-                // A 421 says that nothing was done, so another upstream may be asked (RFC 9110, 15.5.20);
-                // the same one would say it again.
-                lacks @ (UpstreamOutcome::Lacking(..)
-                | UpstreamOutcome::Failed(Failure::NotServed, _)) => {
-                    tried.note(lacks);
-                    if !others {
-                        break;
-                    }
-                }
-                // The upstream may have done it: a second transaction or filter would be another
-                // one.
-                UpstreamOutcome::Failed(failure, unsent) if !(request.repeatable || unsent) => {
-                    tried.failed(failure);
-                    break;
-                }
-                bad => tried.note(bad),
+            if let UpstreamOutcome::Good(reply) = outcome {
+                return Ok(reply);
             }
+            let is_last = is_last(&outcome, request, others);
+            tried.note(outcome);
             now = TokioInstant::now();
-            if tried.is_over() || now >= deadline {
+            if is_last || tried.is_over() || now >= deadline {
                 break;
             }
         }

@@ -20,16 +20,7 @@ impl Rpc {
         work: &Work<'_>,
     ) -> (WsResponse, Calls) {
         let (reply, calls) = self.unreadable(body, AcceptEncoding::default(), address, work);
-        let frame = match reply {
-            RpcResponse::Answer(body) | RpcResponse::Miss(body) => framed(body),
-            RpcResponse::Mixed(mixed) => framed(mixed.body),
-            RpcResponse::Relay(call) => WsResponse::Relay(call),
-            RpcResponse::Split(split) => WsResponse::Split(split),
-            RpcResponse::Prices => WsResponse::Prices,
-            RpcResponse::Below => WsResponse::Below,
-            RpcResponse::NoRoom => WsResponse::NoRoom,
-        };
-        (frame, calls)
+        (frame_of(reply), calls)
     }
 
     /// Answers a frame of a WebSocket; what has no newline over HTTP has one here.
@@ -60,47 +51,52 @@ impl Rpc {
                 return Err(cold);
             }
         };
-        let body = match reply {
-            // The client has gone, so the frame has no effect.
-            _ if work.ended() == Some(Stop::Gone) => {
-                subscriptions.undo();
-                return Ok((WsResponse::Last(None), calls));
-            }
-            RpcResponse::Answer(body) | RpcResponse::Mixed(Mixed { body, .. }) => {
-                subscriptions.keep();
-                body
-            }
-            RpcResponse::Split(split) => {
-                subscriptions.keep();
-                return Ok((WsResponse::Split(split), calls));
-            }
-            // A batch is refused whole, so none of its calls may have an effect.
-            RpcResponse::Miss(body) => {
-                subscriptions.undo();
-                body
-            }
-            // The upstream gets the whole message, also the parts that neve has answered.
-            RpcResponse::Relay(call) => {
-                subscriptions.undo();
-                return Ok((WsResponse::Relay(call), calls));
-            }
-            RpcResponse::Below => {
-                subscriptions.undo();
-                return Ok((WsResponse::Below, calls));
-            }
-            RpcResponse::Prices => {
-                subscriptions.undo();
-                return Ok((WsResponse::Prices, calls));
-            }
-            RpcResponse::NoRoom => {
-                subscriptions.undo();
-                return Ok((WsResponse::NoRoom, calls));
-            }
-        };
-        if body.len() == 0 {
-            return Ok((WsResponse::Nothing, calls));
+        // The client has gone, so the frame has no effect.
+        if work.ended() == Some(Stop::Gone) {
+            subscriptions.undo();
+            return Ok((WsResponse::Last(None), calls));
         }
-        Ok((framed(body), calls))
+        if keeps_effects(&reply) {
+            subscriptions.keep();
+        } else {
+            subscriptions.undo();
+        }
+        Ok((frame_of(reply), calls))
+    }
+}
+
+/// True if the calls of a frame have their effects.
+fn keeps_effects(reply: &RpcResponse) -> bool {
+    match reply {
+        RpcResponse::Answer(_) | RpcResponse::Mixed(_) | RpcResponse::Split(_) => true,
+        // A batch is refused whole, so none of its calls may have an effect.
+        RpcResponse::Miss(_)
+        // The upstream gets the whole message, also the parts that neve has answered.
+        | RpcResponse::Relay(_)
+        // The frame comes again, with what it lacked.
+        | RpcResponse::Below
+        | RpcResponse::Prices
+        | RpcResponse::NoRoom => false,
+    }
+}
+
+/// The frame of a response. One without a body is not sent.
+fn frame_of(reply: RpcResponse) -> WsResponse {
+    match reply {
+        RpcResponse::Answer(body)
+        | RpcResponse::Miss(body)
+        | RpcResponse::Mixed(Mixed { body, .. }) => {
+            if body.len() == 0 {
+                WsResponse::Nothing
+            } else {
+                framed(body)
+            }
+        }
+        RpcResponse::Relay(call) => WsResponse::Relay(call),
+        RpcResponse::Split(split) => WsResponse::Split(split),
+        RpcResponse::Prices => WsResponse::Prices,
+        RpcResponse::Below => WsResponse::Below,
+        RpcResponse::NoRoom => WsResponse::NoRoom,
     }
 }
 

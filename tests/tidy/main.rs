@@ -6,6 +6,7 @@ mod chart;
 mod circles;
 mod counts;
 mod duties;
+mod functions;
 mod imports;
 mod layout;
 mod places;
@@ -23,6 +24,7 @@ fn findings(tree: &Tree) -> Vec<Finding> {
         circles::check(tree),
         duties::check(tree),
         layout::check(tree),
+        functions::check(tree),
         places::check(tree),
     ]
     .concat()

@@ -75,13 +75,7 @@ impl Listeners {
         let http = with_addresses(&config.http, &inherited)?;
         let Reloaded { limits: ClientLimits { limits, .. }, relay } = reloaded.borrow().clone();
         admin.bounds.connections.store(limits.connections_max, Ordering::Relaxed);
-        let mirrors = (http.mirrors_max > 0).then(|| MirrorEndpoint {
-            serving: Arc::clone(&serving),
-            dir: admin.data_dir.clone(),
-            room: Arc::new(Semaphore::new(http.mirrors_max)),
-            seats: Seats::new(MirrorEndpoint::share(http.mirrors_max)),
-            drain: draining.clone(),
-        });
+        let mirrors = mirror_endpoint(http.mirrors_max, &serving, &admin, &draining);
         let memory = Arc::clone(&admin.memory);
         let shared = Shared {
             serving,
@@ -244,6 +238,22 @@ impl Listeners {
             warn!(left, "connections cut after drain");
         }
     }
+}
+
+/// The endpoint for mirrors; `None` if none may come.
+fn mirror_endpoint(
+    mirrors_max: usize,
+    serving: &Arc<Serving>,
+    admin: &Admin,
+    drain: &watch::Receiver<bool>,
+) -> Option<MirrorEndpoint> {
+    (mirrors_max > 0).then(|| MirrorEndpoint {
+        serving: Arc::clone(serving),
+        dir: admin.data_dir.clone(),
+        room: Arc::new(Semaphore::new(mirrors_max)),
+        seats: Seats::new(MirrorEndpoint::share(mirrors_max)),
+        drain: drain.clone(),
+    })
 }
 
 /// Removes idle filters for as long as the handle lives.

@@ -4,6 +4,7 @@
 //! are idle. So a connection that was idle for a second leaves hyper and goes to the event loop,
 //! where it takes very little.
 
+use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -22,11 +23,12 @@ use tokio::sync::watch;
 use tracing::{debug, warn};
 
 use super::http2;
-use super::service::{Service, closing_unless};
+use super::service::{Client, Service, closing_unless};
 use crate::http::response::HttpBody;
 use crate::http::socket::{HyperSocket, IdleState};
 use crate::http::ws::{Accepted, Upgrade};
 use crate::http::{Handoff, OpenConnection, ToFast, draining, ws};
+use crate::shared::ClientAddress;
 
 /// State of a connection after some requests.
 enum ConnectionEnd {
@@ -87,26 +89,15 @@ async fn talk(
 ) -> ConnectionEnd {
     let (upgrade, quiet) = (Arc::new(Upgrade::default()), Arc::new(IdleState::default()));
     socket.tell(Arc::clone(&quiet));
-    let (named, proxied) = socket.client();
+    let named = socket.client();
     let respond = service_fn(|request: Request<Incoming>| {
         quiet.note_body(request.body().size_hint().exact());
         quiet.note_old_http(request.version() == Version::HTTP_10);
         let (service, upgrade) = (place.load_full(), Arc::clone(&upgrade));
-        // By request: a front sends requests of many clients over one connection.
-        let address = if proxied { service.policy.proxies.client(request.headers()) } else { None };
-        if proxied {
-            quiet.note_client(address);
-        }
-        let client = service.client(&request, address.unwrap_or(named), Arc::clone(&quiet));
+        let client = client_of(&service, &request, named, &quiet);
         // Before the first poll: hyper reads at once what is there of the body.
         client.quiet.note_answering(true);
-        async move {
-            let response = service.respond(request, &upgrade, &client).await;
-            client.quiet.note_answering(false);
-            let closes = response.as_ref().is_ok_and(|response| closes(response.headers()));
-            client.quiet.note_unread(closes);
-            response.map(|response| closing_if(client.quiet.is_closing(), response))
-        }
+        async move { answer(&service, request, &upgrade, &client).await }
     });
     // Not `with_upgrades`: after a request with any `Upgrade` hyper would keep the socket at the end, and return it to no caller.
     let mut connection = builder(&place.load()).serve_connection(TokioIo::new(socket), respond);
@@ -146,6 +137,35 @@ async fn talk(
         Some(accepted) => ConnectionEnd::WebSocket(Box::new((accepted, socket)), read),
         None => left(&quiet, socket, &read, ended).await,
     }
+}
+
+/// Client of a request: the one that the connection names, or the header of a front.
+fn client_of(
+    service: &Service,
+    request: &Request<Incoming>,
+    (named, proxied): (ClientAddress, bool),
+    quiet: &Arc<IdleState>,
+) -> Client {
+    // By request: a front sends requests of many clients over one connection.
+    let address = if proxied { service.policy.proxies.client(request.headers()) } else { None };
+    if proxied {
+        quiet.note_client(address);
+    }
+    service.client(request, address.unwrap_or(named), Arc::clone(quiet))
+}
+
+/// Answers a request, and notes whether the connection goes on afterwards.
+async fn answer(
+    service: &Service,
+    request: Request<Incoming>,
+    upgrade: &Upgrade,
+    client: &Client,
+) -> Result<Response<HttpBody>, Infallible> {
+    let response = service.respond(request, upgrade, client).await;
+    client.quiet.note_answering(false);
+    let closes = response.as_ref().is_ok_and(|response| closes(response.headers()));
+    client.quiet.note_unread(closes);
+    response.map(|response| closing_if(client.quiet.is_closing(), response))
 }
 
 /// Takes a socket that hyper left: an idle one goes on, any other one closes.

@@ -14,9 +14,9 @@ mod streams;
 use std::error::Error;
 use std::future::{Future, poll_fn};
 use std::io::{ErrorKind, Write};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
 use h2::Reason;
@@ -28,7 +28,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::{debug, warn};
 
 use self::body::Responding;
@@ -46,7 +46,7 @@ use crate::http::socket::IdleState;
 use crate::http::ws::Upgrade;
 use crate::http::{HTTP2_PREFACE, OpenConnection, draining};
 use crate::rpc::RpcResponse;
-use crate::shared::{ClientAddress, Holder, Timeout};
+use crate::shared::{ClientAddress, Holder, ThreadCounters, Timeout};
 
 /// Bytes that a client may send ahead on one stream, and on all of a connection.
 const STREAM_WINDOW: u32 = 64 << 10;
@@ -121,22 +121,13 @@ pub(super) async fn serve(
     let mut told = false;
     let mut look = pin!(sleep_until(clock.next_look(Instant::now())));
     let ended = poll_fn(|context| {
-        let mut closes = !told && draining.as_mut().poll(context).is_ready();
-        // A loop, because a timer that was reset wakes the task only once it is polled again.
-        while look.as_mut().poll(context).is_ready() {
-            let now = Instant::now();
-            match clock.look(now) {
-                Look::Open => {}
-                Look::Closing(_) if told => {}
-                Look::Closing(wait) => {
-                    counters.time_out(wait);
-                    closes = true;
-                }
-                Look::Late => return Poll::Ready(Ok(())),
-            }
-            look.as_mut().reset(clock.next_look(now));
-        }
-        if closes && !std::mem::replace(&mut told, true) {
+        let drains = !told && draining.as_mut().poll(context).is_ready();
+        // Told once: after GOAWAY a wait that runs out is not counted again.
+        let counters = (!told).then_some(&*counters);
+        let Some(closes) = is_to_close(&mut clock, look.as_mut(), context, counters) else {
+            return Poll::Ready(Ok(()));
+        };
+        if (drains || closes) && !std::mem::replace(&mut told, true) {
             connection.as_mut().graceful_shutdown();
         }
         connection.as_mut().poll(context)
@@ -146,6 +137,31 @@ pub(super) async fn serve(
         ran_out(&error).into_iter().for_each(|wait| counters.time_out(wait));
         debug!(%error, "connection of HTTP/2 ended early");
     }
+}
+
+/// Looks at the clock when it is time. True if the connection is to close; `None` if it is late. Counts the wait
+/// that ran out, if there are counters.
+fn is_to_close(
+    clock: &mut ConnectionClock,
+    mut timer: Pin<&mut Sleep>,
+    context: &mut Context<'_>,
+    counters: Option<&ThreadCounters>,
+) -> Option<bool> {
+    let mut closes = false;
+    // A loop, because a timer that was reset wakes the task only once it is polled again.
+    while timer.as_mut().poll(context).is_ready() {
+        let now = Instant::now();
+        match (clock.look(now), counters) {
+            (Look::Closing(wait), Some(counters)) => {
+                counters.time_out(wait);
+                closes = true;
+            }
+            (Look::Closing(_), None) | (Look::Open, _) => {}
+            (Look::Late, _) => return None,
+        }
+        timer.as_mut().reset(clock.next_look(now));
+    }
+    Some(closes)
 }
 
 /// Wait that the client let run out, if the connection ended so.

@@ -77,7 +77,6 @@ pub(crate) fn result(
 
 /// Answers the rare queries, apart from the others so that the common match stays small.
 fn rare(context: &QueryContext<'_>, query: Query, out: &mut BodyBuilder) -> Result<(), QueryError> {
-    let serving = context.serving;
     // An attempt that is given up half-way would change a filter twice. So these go to another thread
     // before they begin.
     if changes_something(&query) {
@@ -85,17 +84,10 @@ fn rare(context: &QueryContext<'_>, query: Query, out: &mut BodyBuilder) -> Resu
     }
     match query {
         Query::RawTransaction(hash) => {
-            let (record, index) = by_transaction(serving, hash)?;
+            let (record, index) = by_transaction(context.serving, hash)?;
             raw::transaction(context, &record, index, out)
         }
-        Query::RawTransactionAt(at, index) => {
-            if let Some(record) = transaction_at(serving, at, index)? {
-                raw::transaction(context, &record, index as usize, out)
-            } else {
-                text("\"0x\"", out);
-                Ok(())
-            }
-        }
+        Query::RawTransactionAt(at, index) => raw_transaction_at(context, at, index, out),
         Query::RawHeader(at) => raw::header(context, at, out),
         Query::RawBlock(at) => raw::block(context, at, out),
         Query::RawReceipts(at) => raw::receipts(context, at, out),
@@ -103,12 +95,31 @@ fn rare(context: &QueryContext<'_>, query: Query, out: &mut BodyBuilder) -> Resu
             raw::hex(keccak256(bytes).as_slice(), out.text());
             Ok(())
         }
+        Query::NewFilter(query) => {
+            let wanted = logs::wanted(context, &query.filter, out)?;
+            filters::open(context, FilterKind::Logs(query.range, wanted), out)
+        }
+        Query::NewBlockFilter => filters::open(context, FilterKind::Blocks, out),
+        Query::FilterChanges(id) => filters::changes(context, &id, out),
+        Query::FilterLogs(id) => filters::all_logs(context, &id, out),
+        Query::UninstallFilter(id) => filters::close(context, &id, out),
+        query => of_node(context, &query, out),
+    }
+}
+
+/// Answers the queries about the node itself.
+fn of_node(
+    context: &QueryContext<'_>,
+    query: &Query,
+    out: &mut BodyBuilder,
+) -> Result<(), QueryError> {
+    match query {
         Query::Listening => {
             text("true", out);
             Ok(())
         }
         Query::Syncing => {
-            fresh(serving)?; // a node that lags may be syncing
+            fresh(context.serving)?; // a node that lags may be syncing
             text("false", out);
             Ok(())
         }
@@ -120,16 +131,9 @@ fn rare(context: &QueryContext<'_>, query: Query, out: &mut BodyBuilder) -> Resu
         Query::BaseFee => node::price(context, "eth_baseFee", out),
         Query::MaxPriorityFeePerGas => node::price(context, "eth_maxPriorityFeePerGas", out),
         Query::SuggestPriceOptions => node::price(context, "eth_suggestPriceOptions", out),
-        Query::NewFilter(query) => {
-            let wanted = logs::wanted(context, &query.filter, out)?;
-            filters::open(context, FilterKind::Logs(query.range, wanted), out)
-        }
-        Query::NewBlockFilter => filters::open(context, FilterKind::Blocks, out),
-        Query::FilterChanges(id) => filters::changes(context, &id, out),
-        Query::FilterLogs(id) => filters::all_logs(context, &id, out),
-        Query::UninstallFilter(id) => filters::close(context, &id, out),
         Query::NewPendingTransactionFilter
-        // `result` has answered these. They are named so that the compiler names a new query without an arm.
+        // `result` and `rare` have answered these. They are named so that the compiler names a new query
+        // without an arm.
         | Query::BlockNumber
         | Query::ChainId
         | Query::NetVersion
@@ -143,7 +147,18 @@ fn rare(context: &QueryContext<'_>, query: Query, out: &mut BodyBuilder) -> Resu
         | Query::UncleCount(_)
         | Query::Uncle(..)
         | Query::Logs(_)
-        | Query::FeeHistory { .. } => {
+        | Query::FeeHistory { .. }
+        | Query::RawTransaction(_)
+        | Query::RawTransactionAt(..)
+        | Query::RawHeader(_)
+        | Query::RawBlock(_)
+        | Query::RawReceipts(_)
+        | Query::Sha3(_)
+        | Query::NewFilter(_)
+        | Query::NewBlockFilter
+        | Query::FilterChanges(_)
+        | Query::FilterLogs(_)
+        | Query::UninstallFilter(_) => {
             // neve has no pool of transactions.
             Err(Miss::NotRelayed("eth_newPendingTransactionFilter").into())
         }
@@ -228,6 +243,20 @@ fn transaction_at_index(
         Found::Unpacked { .. } if out.text().len() > before => {} // it was appended
         _ => text("null", out),
     }
+    Ok(())
+}
+
+/// Appends the bytes of a transaction by its position; none if the height has fewer.
+fn raw_transaction_at(
+    context: &QueryContext<'_>,
+    at: BlockId,
+    index: u64,
+    out: &mut BodyBuilder,
+) -> Result<(), QueryError> {
+    if let Some(record) = transaction_at(context.serving, at, index)? {
+        return raw::transaction(context, &record, index as usize, out);
+    }
+    text("\"0x\"", out);
     Ok(())
 }
 
