@@ -118,13 +118,13 @@ fn orphans(tree: &Tree) -> Vec<Finding> {
 fn lengths(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut folders: BTreeMap<&str, usize> = BTreeMap::new();
-    for (path, text) in tree.below("") {
+    for (path, text) in tree.all() {
         let max = if is_source(path) { SOURCE_LINES_MAX } else { LINES_MAX };
         if text.lines().count() > max {
             found.push(format!("{path}:{}: over {max} lines", max + 1));
         }
         found.extend(columns(path, text));
-        if is_source(path) {
+        if is_source(path) && !path.ends_with("tests.rs") {
             let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
             *folders.entry(folder).or_default() += usize::from(!path.ends_with("mod.rs"));
         }
@@ -185,10 +185,12 @@ fn long_file_and_full_folder_are_reported() {
     let (code, literal) = ("x".repeat(COLUMNS_MAX + 1), format!("\"{}\"", "x".repeat(158)));
     let long = format!("{literal}{literal}");
     (files[1].1, files[2].1, files[3].1) = (&code, &literal, &long);
+    files.push(("src/a/tests.rs", &code));
     let expected = [
         "src/a/f0.rs:451: over 450 lines",
         "src/a/f1.rs:1: over 100 columns",
         "src/a/f3.rs:1: over 160 columns",
+        "src/a/tests.rs:1: over 100 columns",
         "src/a: over 12 files",
     ];
     assert_eq!(lengths(&Tree::of(&files)), expected);

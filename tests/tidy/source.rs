@@ -49,12 +49,15 @@ impl Tree {
         Ok(())
     }
 
+    /// Rust files, also those of tests.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &str)> {
+        let files = self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()));
+        files.filter(|(path, _)| !path.starts_with("docs/"))
+    }
+
     /// Rust files below `dir`, without files of tests.
     pub(crate) fn below<'t>(&'t self, dir: &'t str) -> impl Iterator<Item = (&'t str, &'t str)> {
-        let files = self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()));
-        files.filter(move |(path, _)| {
-            path.starts_with(dir) && !path.starts_with("docs/") && !path.ends_with("tests.rs")
-        })
+        self.all().filter(move |(path, _)| path.starts_with(dir) && !path.ends_with("tests.rs"))
     }
 
     pub(crate) fn has(&self, path: &str) -> bool {

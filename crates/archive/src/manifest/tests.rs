@@ -226,7 +226,11 @@ proptest! {
     }
 
     #[test]
-    fn hostile_numbers_never_panic(firsts in prop::collection::vec(any::<u64>(), 0..5), range: u32, height: u64) {
+    fn hostile_numbers_never_panic(
+        firsts in prop::collection::vec(any::<u64>(), 0..5),
+        range: u32,
+        height: u64,
+    ) {
         let mut hostile = manifest();
         hostile.range = range;
         hostile.segments.iter_mut().zip(firsts).for_each(|(segment, first)| segment.first = first);

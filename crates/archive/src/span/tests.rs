@@ -57,7 +57,10 @@ fn larger_span_takes_the_entries_of_a_smaller_one() {
 proptest! {
     #[test]
     fn every_key_is_found(
-        keys in prop::collection::vec((any::<[u8; 32]>(), 0_u64..128, prop::option::of(0_u32..9)), 0..60),
+        keys in prop::collection::vec(
+            (any::<[u8; 32]>(), 0_u64..128, prop::option::of(0_u32..9)),
+            0..60,
+        ),
     ) {
         let keys: Vec<Key> = keys.into_iter().map(|(h, at, t)| key(h, 256 + at, t)).collect();
         let span = Span::empty(256, 64, 2).and_then(|span| span.with(None, &keys)).expect("they fit");
@@ -68,7 +71,12 @@ proptest! {
     }
 
     #[test]
-    fn flipped_bytes_never_panic(at: prop::sample::Index, to: u8, cut: prop::sample::Index, hash: [u8; 32]) {
+    fn flipped_bytes_never_panic(
+        at: prop::sample::Index,
+        to: u8,
+        cut: prop::sample::Index,
+        hash: [u8; 32],
+    ) {
         let keys: Vec<Key> = (0..20).map(|n| key([n * 12; 32], n.into(), Some(n.into()))).collect();
         let span = Span::empty(0, 32, 1).and_then(|span| span.with(None, &keys)).expect("they fit");
         let mut bytes = span.to_bytes();
