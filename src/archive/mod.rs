@@ -21,5 +21,5 @@ pub(crate) use signature::SigningKey;
 pub(crate) use source::{ArchiveSource, identity_of};
 pub(crate) use store::{ArchiveAddress, ArchiveStore, HeldManifest};
 pub(crate) use verify::{
-    ArchiveFinding, Check, CheckEvent, NeighborProof, Proving, Verified, verify_from,
+    ArchiveCheck, ArchiveFinding, CheckEvent, NeighborProof, Proving, Verified, verify_from,
 };

@@ -66,7 +66,7 @@ pub(crate) struct Verified {
 }
 
 /// A check of an archive, or of its upper part.
-pub(crate) struct Check<'a> {
+pub(crate) struct ArchiveCheck<'a> {
     /// Packed files. If one of them has the bytes of an absent or changed segment, the segment is put again, and a span if
     /// all its segments are whole.
     pub(crate) local: Option<&'a [PackedOnDisk]>,
@@ -92,7 +92,7 @@ pub(crate) async fn verify(
     proving: Option<Proving>,
     mut found: impl FnMut(ArchiveFinding),
 ) -> Result<Verified, Failed> {
-    let check = Check { local, proving, from: 0 };
+    let check = ArchiveCheck { local, proving, from: 0 };
     let tell = |event: CheckEvent<'_>| {
         if let CheckEvent::Found(fault) = event {
             found(fault);
@@ -104,11 +104,11 @@ pub(crate) async fn verify(
 /// Reads an archive from a height on.
 pub(crate) async fn verify_from(
     archive: &ArchiveStore,
-    check: Check<'_>,
+    check: ArchiveCheck<'_>,
     tell: impl FnMut(CheckEvent<'_>),
 ) -> Result<Verified, Failed> {
     let held = archive.manifest().await?.ok_or(Failed::NoManifest)?;
-    let Check { local, proving, from } = check;
+    let ArchiveCheck { local, proving, from } = check;
     let manifest = &held.manifest;
     let heights = manifest.heights();
     if from > 0 && heights.is_none_or(|(_, last)| from > last) {

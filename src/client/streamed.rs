@@ -35,7 +35,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Idle connections of each thread.
 const IDLE_MAX: usize = 32;
 
-type Sender = SendRequest<Full<Bytes>>;
+type RequestSender = SendRequest<Full<Bytes>>;
 
 /// Reason why there is no response.
 #[derive(Debug, thiserror::Error)]
@@ -67,13 +67,13 @@ pub(crate) struct StreamClient {
 /// Connections without a request, the last used one at the end.
 #[derive(Default)]
 struct Idle {
-    all: Vec<(Sender, Instant)>,
+    all: Vec<(RequestSender, Instant)>,
     /// True while a task closes old ones.
     swept: bool,
 }
 
 impl Idle {
-    fn take(&mut self) -> Option<Sender> {
+    fn take(&mut self) -> Option<RequestSender> {
         // The newest: the server has had least time to close it.
         let (sender, since) = self.all.pop()?;
         if sender.is_closed() || since.elapsed() >= IDLE_TIMEOUT {
@@ -159,7 +159,7 @@ impl StreamClient {
         request
     }
 
-    async fn connect(&self) -> Result<Sender, StreamError> {
+    async fn connect(&self) -> Result<RequestSender, StreamError> {
         let mut connector = self.connector.clone();
         poll_fn(|context| connector.poll_ready(context)).await.map_err(StreamError::Connect)?;
         let connecting = connector.call(self.endpoint.rpc.reveal().clone());
@@ -173,7 +173,7 @@ impl StreamClient {
     }
 
     /// Keeps a connection once its response has been read.
-    fn keep(&self, mut sender: Sender) {
+    fn keep(&self, mut sender: RequestSender) {
         if sender.is_ready() {
             return insert(&self.idle, sender); // nearly always
         }
@@ -189,7 +189,7 @@ impl StreamClient {
     }
 }
 
-fn insert(idle: &Arc<Mutex<Idle>>, sender: Sender) {
+fn insert(idle: &Arc<Mutex<Idle>>, sender: RequestSender) {
     let mut locked = lock(idle);
     // The connection closes: as many are kept as a burst can use.
     if locked.all.len() >= IDLE_MAX {

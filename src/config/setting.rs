@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 
-use super::units::{Age, BackfillTo, ByteCount, Count, DurationArg, OnOff, Rate, StartAt};
+use super::units::{AgeLimit, BackfillTo, ByteCount, Count, DurationArg, OnOff, Rate, StartAt};
 
 /// Settings with one heading in the help.
 #[derive(Debug, Clone, Copy)]
@@ -189,7 +189,7 @@ pub(crate) const fn duration(min: &'static str, max: &'static str) -> SettingKin
 
 /// A length of time, or `none`.
 pub(crate) const fn age(min: &'static str, max: &'static str) -> SettingKind {
-    number::<Age>("DURATION", Unit::Duration, min, max).or_none("DURATION|none")
+    number::<AgeLimit>("DURATION", Unit::Duration, min, max).or_none("DURATION|none")
 }
 
 /// A whole number.
@@ -252,7 +252,7 @@ impl SettingKind {
 }
 
 /// A number as typed.
-enum Amount {
+enum TypedNumber {
     /// In the smallest part of its unit: nanoseconds, bytes, millionths.
     Some(i128),
     /// No bound, as far as it is up to the user.
@@ -264,9 +264,9 @@ enum Amount {
 impl Bounds {
     fn check(&self, text: &str) -> Result<(), String> {
         let wrong = match self.unit.read(text) {
-            Some(Amount::NoBound) if !self.none => "no bound",
-            Some(Amount::Some(amount)) if self.below(amount) => "too small",
-            Some(Amount::Some(amount)) if self.above(amount) => "too large",
+            Some(TypedNumber::NoBound) if !self.none => "no bound",
+            Some(TypedNumber::Some(amount)) if self.below(amount) => "too small",
+            Some(TypedNumber::Some(amount)) if self.above(amount) => "too large",
             // `parse` has refused what is no number.
             _ => return Ok(()),
         };
@@ -290,10 +290,10 @@ impl Bounds {
 
 impl Unit {
     /// Reads a value; `None` if it is none of this unit.
-    fn read(self, text: &str) -> Option<Amount> {
+    fn read(self, text: &str) -> Option<TypedNumber> {
         // Of a height, `none` says that there is no backfill.
         if self != Self::Height && text.eq_ignore_ascii_case("none") {
-            return Some(Amount::NoBound);
+            return Some(TypedNumber::NoBound);
         }
         let amount = match self {
             Self::Duration => {
@@ -303,19 +303,19 @@ impl Unit {
             Self::Count => text.parse().ok()?,
             Self::Rate => millionths(text.parse().ok()?),
             Self::Height => match text.parse::<BackfillTo>() {
-                Ok(BackfillTo::None | BackfillTo::Retained) => return Some(Amount::Word),
+                Ok(BackfillTo::None | BackfillTo::Retained) => return Some(TypedNumber::Word),
                 Ok(BackfillTo::To(at)) => distance(at),
                 Err(_) => distance(text.parse().ok()?),
             },
         };
-        Some(Amount::Some(amount))
+        Some(TypedNumber::Some(amount))
     }
 
     /// Returns a value in the smallest part of its unit.
     pub(super) fn amount(self, text: &str) -> Option<i128> {
         match self.read(text)? {
-            Amount::Some(amount) => Some(amount),
-            Amount::NoBound | Amount::Word => None,
+            TypedNumber::Some(amount) => Some(amount),
+            TypedNumber::NoBound | TypedNumber::Word => None,
         }
     }
 }

@@ -93,9 +93,9 @@ impl FromStr for DurationArg {
 
 /// An age that has a limit, or `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Age(pub(crate) Option<Duration>);
+pub(crate) struct AgeLimit(pub(crate) Option<Duration>);
 
-impl FromStr for Age {
+impl FromStr for AgeLimit {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {

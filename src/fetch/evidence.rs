@@ -66,7 +66,7 @@ struct Inner {
     /// Held for moments only: tasks that may not wait for the disk ask it.
     admitted: Mutex<Rooms<Admitted>>,
     /// Held while a file is written.
-    kept: Mutex<Kept>,
+    kept: Mutex<EvidenceFiles>,
 }
 
 /// A value for each of the two rooms.
@@ -86,7 +86,7 @@ struct Admitted {
 
 /// Files on disk.
 #[derive(Default)]
-struct Kept {
+struct EvidenceFiles {
     /// Names and lengths, oldest first.
     files: Rooms<VecDeque<(String, usize)>>,
     count: u64,
@@ -128,7 +128,7 @@ impl Evidence {
             })
             .collect();
         files.sort_unstable(); // names begin with the time
-        let mut kept = Kept::default();
+        let mut kept = EvidenceFiles::default();
         for file in files {
             kept.files.room(EvidenceOrigin::of_file(&file.0)).push_back(file);
         }

@@ -60,7 +60,7 @@ pub(crate) struct HeightFetcher {
 }
 
 /// A proven height, and the upstream that gave it.
-pub(crate) struct Fetched {
+pub(crate) struct FetchedHeight {
     pub(crate) assembled: Assembled,
     /// Place of the upstream in the pool.
     pub(crate) from: usize,
@@ -95,7 +95,12 @@ impl HeightFetcher {
     }
 
     /// Fetches a height, with as many attempts as it needs. Returns only a height that is proven in itself.
-    pub(crate) async fn fetch(&self, height: u64, purpose: Priority, checks: Checks) -> Fetched {
+    pub(crate) async fn fetch(
+        &self,
+        height: u64,
+        purpose: Priority,
+        checks: Checks,
+    ) -> FetchedHeight {
         loop {
             let need = FetchNeed::new(height, purpose);
             if let Some(fetched) = self.fetch_needed(need, checks).await {
@@ -109,7 +114,7 @@ impl HeightFetcher {
         &self,
         mut need: FetchNeed,
         checks: Checks,
-    ) -> Option<Fetched> {
+    ) -> Option<FetchedHeight> {
         let begun = Instant::now();
         let (height, purpose) = (need.height, need.purpose);
         let mut retry = RetryState {
@@ -128,7 +133,7 @@ impl HeightFetcher {
             let lease = self.pool.lease(need.clone()).await;
             match self.attempt(&lease, &need, checks).await {
                 Ok((assembled, texts)) => {
-                    let fetched = Fetched { assembled, from: lease.place };
+                    let fetched = FetchedHeight { assembled, from: lease.place };
                     let upstream = Arc::clone(&lease.upstream);
                     drop(lease); // its place is free while others confirm
                     if !self.confirmed(&fetched, purpose, &texts).await {
@@ -370,7 +375,7 @@ impl HeightFetcher {
     }
 
     /// Waits until the quorum of upstreams has this block. Returns false if as many have another one.
-    async fn confirmed(&self, fetched: &Fetched, purpose: Priority, texts: &Payload) -> bool {
+    async fn confirmed(&self, fetched: &FetchedHeight, purpose: Priority, texts: &Payload) -> bool {
         // The hash of history is known before it is asked for.
         if self.agree < 2 || purpose == Priority::Backfill {
             return true;

@@ -16,6 +16,6 @@ pub(crate) use error::{FetchError, note_proof, refuse};
 pub(crate) use evidence::RejectedPage;
 pub(crate) use evidence::{Evidence, RejectedPayload};
 pub(crate) use follower::Follower;
-pub(crate) use height_fetcher::{Fetched, HeightFetcher};
+pub(crate) use height_fetcher::{FetchedHeight, HeightFetcher};
 pub(crate) use payload::Payload;
 pub(crate) use prover::Prover;

@@ -14,14 +14,14 @@ use crate::http::clients::proxy_protocol::Begin;
 use crate::http::clients::{Proxies, Seats, proxy_protocol};
 
 /// A connection with its header of the PROXY protocol, if one came.
-type Told = Option<(TcpStream, SocketAddr, Begin)>;
+type ProxiedConnection = Option<(TcpStream, SocketAddr, Begin)>;
 
 /// Admits connections of one listener.
 pub(crate) struct Admission {
     proxies: Proxies,
     seats: Arc<Seats>,
     /// Connections that must begin with a header of the PROXY protocol.
-    telling: JoinSet<Told>,
+    telling: JoinSet<ProxiedConnection>,
 }
 
 impl Admission {
@@ -85,7 +85,7 @@ impl Admission {
     }
 }
 
-async fn listen(stream: TcpStream, from: SocketAddr) -> Told {
+async fn listen(stream: TcpStream, from: SocketAddr) -> ProxiedConnection {
     match proxy_protocol::read(&stream).await {
         Ok(begin) => Some((stream, from, begin)),
         Err(error) => {

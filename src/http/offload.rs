@@ -131,9 +131,9 @@ impl Offload {
 }
 
 /// Threads and their queues. The threads end when this is dropped.
-struct Pool(Arc<Shared>);
+struct Pool(Arc<PoolShared>);
 
-struct Shared {
+struct PoolShared {
     name: &'static str,
     /// Threads that one address may use; the pool has twice as many.
     address_threads_max: usize,
@@ -186,7 +186,7 @@ impl Pool {
     fn new(name: &'static str, address_threads_max: usize, nice: i32, queue: QueueLimits) -> Self {
         let (state, changed) = (Mutex::new(State::new(queue)), Condvar::new());
         let queued = OnceLock::new();
-        Self(Arc::new(Shared { name, address_threads_max, nice, state, changed, queued }))
+        Self(Arc::new(PoolShared { name, address_threads_max, nice, state, changed, queued }))
     }
 
     /// Takes a job, unless too many wait.
@@ -245,7 +245,7 @@ impl Drop for Pool {
     }
 }
 
-impl Shared {
+impl PoolShared {
     fn threads_max(&self) -> usize {
         2 * self.address_threads_max
     }

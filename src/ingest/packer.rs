@@ -37,7 +37,7 @@ pub(super) enum Packed {
 }
 
 /// Work for a thread of the packer.
-type Work = Box<dyn FnOnce() -> Packed + Send>;
+type PackWork = Box<dyn FnOnce() -> Packed + Send>;
 
 /// The packer, as the writer thread sees it. Dropping it stops the work.
 pub(super) struct Packer {
@@ -117,7 +117,7 @@ impl Packer {
         }
     }
 
-    fn due(&self, writer: &Writer, packable: Packable) -> Option<Work> {
+    fn due(&self, writer: &Writer, packable: Packable) -> Option<PackWork> {
         let Packable { settled, unpacked_bytes } = packable;
         let gate = Arc::clone(&self.gate);
         let mut go_on = move || gate.proceed();

@@ -21,7 +21,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const NICE: i32 = 19;
 
 /// Bytes a second to read now; `None`: no bytes.
-type Rate = Box<dyn Fn() -> Option<u64> + Send>;
+type ScrubRate = Box<dyn Fn() -> Option<u64> + Send>;
 
 /// Starts the thread, which ends with the process.
 pub(crate) fn start(
@@ -77,13 +77,13 @@ impl Scrubber {
 
 /// Reads at most so many bytes a second.
 struct Pace {
-    rate: Rate,
+    rate: ScrubRate,
     since: Instant,
     bytes: u64,
 }
 
 impl Pace {
-    fn new(rate: Rate) -> Self {
+    fn new(rate: ScrubRate) -> Self {
         Self { rate, since: Instant::now(), bytes: 0 }
     }
 

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout_at;
 
 use super::answer::{Answer, AnswerBody, BegunBody, Counted, transactions_bytes_max};
-use super::exchange::{Relay, RelayRequest, Shared, TokioInstant};
+use super::exchange::{Relay, RelayRequest, SharedGuard, TokioInstant};
 use super::failure::Failure;
 use super::gate::UpstreamGate;
 use super::state::RelayState;
@@ -102,7 +102,7 @@ impl Best {
 
 /// Place of a broadcast among the requests of its client. An upstream that stalls must not keep it: the
 /// transactions of a client would soon have all.
-struct HeldPlace(Mutex<Option<Shared>>);
+struct HeldPlace(Mutex<Option<SharedGuard>>);
 
 impl HeldPlace {
     fn new(request: &RelayRequest) -> Self {

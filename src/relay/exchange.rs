@@ -43,15 +43,15 @@ const OWN_HEAD_PAUSE: Duration = Duration::from_millis(250);
 const OWN_HEAD_SILENT: Duration = Duration::from_secs(10);
 
 /// Place or memory that several requests to upstreams share.
-pub(crate) type Shared = Arc<dyn Send + Sync>;
+pub(crate) type SharedGuard = Arc<dyn Send + Sync>;
 
 /// Place and memory of a request of which a broadcast makes several.
 #[derive(Clone)]
 pub(crate) struct Kept {
     /// Held until an upstream has taken all transactions, or the last one has answered.
-    pub(crate) place: Shared,
+    pub(crate) place: SharedGuard,
     /// Held until the last upstream has answered.
-    pub(crate) memory: Shared,
+    pub(crate) memory: SharedGuard,
 }
 
 /// A request to relay.

@@ -15,7 +15,7 @@ pub(crate) mod sockets;
 mod state;
 
 pub(crate) use answer::{AnswerBody, Counted};
-pub(crate) use exchange::{ATTEMPTS_MAX, Kept, Relay, RelayRequest, Shared};
+pub(crate) use exchange::{ATTEMPTS_MAX, Kept, Relay, RelayRequest, SharedGuard};
 pub(crate) use failure::Failure;
 use gate::UpstreamGate;
 pub(crate) use hops::Hops;

@@ -23,7 +23,7 @@ const LONG_BATCH: Duration = Duration::from_millis(2);
 const LOOK_EVERY: usize = 8;
 
 /// Reason why a batch stops before its end.
-enum Stopped {
+enum BatchStop {
     /// The batch as a whole has this reply.
     With(Box<RpcResponse>),
     /// A call is a miss, and batches are not split.
@@ -34,14 +34,14 @@ enum Stopped {
     Cold,
 }
 
-impl Stopped {
+impl BatchStop {
     // Boxed: each call of a batch would have room for a response that is rare.
     fn with(reply: RpcResponse) -> Self {
         Self::With(Box::new(reply))
     }
 }
 
-impl From<Cold> for Stopped {
+impl From<Cold> for BatchStop {
     fn from(_: Cold) -> Self {
         Self::Cold
     }
@@ -66,15 +66,15 @@ impl Rpc {
         let mut split = Split::new(messages.len(), caller.accepts());
         match self.items(messages, caller, &mut split) {
             Ok(()) => split.end(),
-            Err(Stopped::With(reply)) => return Ok(*reply),
-            Err(Stopped::Cold) => return Err(Cold),
-            Err(Stopped::Missed(why)) => {
+            Err(BatchStop::With(reply)) => return Ok(*reply),
+            Err(BatchStop::Cold) => return Err(Cold),
+            Err(BatchStop::Missed(why)) => {
                 // The full node executes the whole batch again, so filters that it made here must go.
                 caller.changes.undo(&self.filters);
                 drop(split);
                 return Ok(self.missed_batch(messages, &why, caller));
             }
-            Err(Stopped::From(at, error)) => split.cut_short(&messages[at..], &error),
+            Err(BatchStop::From(at, error)) => split.cut_short(&messages[at..], &error),
         }
         RpcResponse::of_batch(split, messages)
     }
@@ -84,7 +84,7 @@ impl Rpc {
         messages: &[Message<'_>],
         caller: &mut Caller<'_>,
         split: &mut Split,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), BatchStop> {
         let (mut result_bytes, began) = (0, Instant::now());
         for (at, message) in messages.iter().enumerate() {
             if at % LOOK_EVERY == LOOK_EVERY - 1 && began.elapsed() > LONG_BATCH {
@@ -93,25 +93,25 @@ impl Rpc {
             match caller.work.check() {
                 // The bytes of one search are used up; calls that examine none may still succeed.
                 None | Some(Stop::Examined) => {}
-                Some(Stop::Late) => return Err(Stopped::From(at, RpcError::TIMED_OUT)),
+                Some(Stop::Late) => return Err(BatchStop::From(at, RpcError::TIMED_OUT)),
                 Some(Stop::Gone) => {
                     // No client will know the ids of filters that the batch made.
                     caller.changes.undo(&self.filters);
-                    return Err(Stopped::with(unheard()));
+                    return Err(BatchStop::with(unheard()));
                 }
             }
             result_bytes += self.item(message, caller, split)?;
             if !caller.memory.covers(split.held()) {
-                return Err(Stopped::with(RpcResponse::NoRoom));
+                return Err(BatchStop::with(RpcResponse::NoRoom));
             }
             if result_bytes > self.limits.batch_response_bytes_max {
-                return Err(Stopped::From(at + 1, RpcError::RESPONSE_TOO_LARGE));
+                return Err(BatchStop::From(at + 1, RpcError::RESPONSE_TOO_LARGE));
             }
         }
         match caller.work.ended() {
             // No call is left for the error. But a node that is late ends the batch without a
             // newline.
-            Some(Stop::Late) => Err(Stopped::From(messages.len(), RpcError::TIMED_OUT)),
+            Some(Stop::Late) => Err(BatchStop::From(messages.len(), RpcError::TIMED_OUT)),
             _ => Ok(()),
         }
     }
@@ -122,7 +122,7 @@ impl Rpc {
         message: &Message<'_>,
         caller: &mut Caller<'_>,
         split: &mut Split,
-    ) -> Result<usize, Stopped> {
+    ) -> Result<usize, BatchStop> {
         let before = split.begin();
         match self.message(message, caller, split.out()) {
             Ok(result_len) => {
@@ -135,20 +135,20 @@ impl Rpc {
                 split.take_back(before);
                 Ok(0)
             }
-            Err(Unanswered::Cold) => Err(Stopped::Cold),
+            Err(Unanswered::Cold) => Err(BatchStop::Cold),
             // The whole batch is answered again when the value or the heights have come.
             Err(Unanswered::Missed(why)) if self.awaits_prices(&why) => {
-                Err(Stopped::with(RpcResponse::Prices))
+                Err(BatchStop::with(RpcResponse::Prices))
             }
             Err(Unanswered::Missed(why)) if self.is_below(&why) => {
-                Err(Stopped::with(RpcResponse::Below))
+                Err(BatchStop::with(RpcResponse::Below))
             }
             Err(Unanswered::Missed(why)) if self.misses.split => {
                 self.missed_item(message, &why, before, split);
                 Ok(0)
             }
-            Err(Unanswered::Missed(why)) => Err(Stopped::Missed(why)),
-            Err(Unanswered::NoRoom) => Err(Stopped::with(RpcResponse::NoRoom)),
+            Err(Unanswered::Missed(why)) => Err(BatchStop::Missed(why)),
+            Err(Unanswered::NoRoom) => Err(BatchStop::with(RpcResponse::NoRoom)),
         }
     }
 

@@ -21,7 +21,7 @@ pub(crate) use call_facts::CallFacts;
 pub(crate) use caller::{Calls, RelayedCalls};
 pub(crate) use missing::{missing_data, range_json};
 pub(crate) use outbound::{
-    Outbound, Part, Purpose, Transactions, is_same_id, members_of, say_behind,
+    BatchPart, Outbound, Purpose, Transactions, is_same_id, members_of, say_behind,
 };
 pub(crate) use request::LONG_BODY;
 pub(crate) use response::{RpcResponse, WsResponse, framed};

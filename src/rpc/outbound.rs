@@ -10,7 +10,7 @@ use neve_jsonrpc::{Kind, Message, Request, RpcError, envelope, parse_at_most};
 
 pub(crate) use self::answered::{is_same_id, members_of};
 use self::parts::is_transaction;
-pub(crate) use self::parts::{Part, Transactions};
+pub(crate) use self::parts::{BatchPart, Transactions};
 use super::call_facts::{CallFacts, NamedFilter, only_reads};
 use super::caller::{Calls, RelayedCalls};
 use crate::config::settings::{is_never_relayed, is_subscription};
@@ -46,7 +46,7 @@ pub(crate) struct Outbound {
     pub(crate) wanted: usize,
     batch: bool,
     /// Transactions of the batch, if they go to all upstreams.
-    transactions: Option<Box<Part>>,
+    transactions: Option<Box<BatchPart>>,
     /// Calls to count when it is relayed.
     pub(crate) calls: Option<Calls>,
     /// True if a response itself says that its upstream is behind: over WebSocket there are no headers.

@@ -31,7 +31,7 @@ const RECONNECT_MAX: Duration = Duration::from_mins(1);
 /// A key that v1.15 writes in every head, and v1.14 in none (see [`neve_chain::HeaderForm`]).
 const HELICON_KEY: &str = "\"targetExponent\":";
 
-type Socket = WebSocketStream<Box<dyn Stream>>;
+type HeadSocket = WebSocketStream<Box<dyn Stream>>;
 
 /// Listens for heads.
 pub(crate) struct HeadListener {
@@ -126,7 +126,7 @@ impl HeadListener {
         self.read(&mut socket, backoff, live).await
     }
 
-    async fn connect(&self) -> Result<Socket, Ended> {
+    async fn connect(&self) -> Result<HeadSocket, Ended> {
         let connect_timeout = self.config.connect_timeout;
         let client = WebSocketClient {
             address: self.uri.clone(),
@@ -144,7 +144,7 @@ impl HeadListener {
 
     async fn read(
         &self,
-        socket: &mut Socket,
+        socket: &mut HeadSocket,
         backoff: &mut Backoff,
         live: &mut Live,
     ) -> Result<std::convert::Infallible, Ended> {

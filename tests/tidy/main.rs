@@ -11,6 +11,7 @@ mod imports;
 mod layout;
 mod places;
 mod source;
+mod types;
 
 use source::Tree;
 
@@ -25,6 +26,7 @@ fn findings(tree: &Tree) -> Vec<Finding> {
         duties::check(tree),
         layout::check(tree),
         functions::check(tree),
+        types::check(tree),
         places::check(tree),
     ]
     .concat()

@@ -27,7 +27,7 @@ pub(super) struct Proofs {
 
 /// A segment to prove, and its neighbors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Candidate {
+pub(super) struct ProofCandidate {
     /// The segment below it.
     pub(super) below: Option<SegmentEntry>,
     /// The segment to prove.
@@ -278,7 +278,7 @@ impl Proofs {
         manifest: &Manifest,
         end: u64,
         linked: Option<Digest>,
-    ) -> Option<Candidate> {
+    ) -> Option<ProofCandidate> {
         let state = lock(&self.state);
         let is_proven =
             |entry: &&SegmentEntry| linked == Some(entry.digest) || state.has_proven(entry);
@@ -296,7 +296,7 @@ impl Proofs {
         let lowest = count.checked_sub(proven).filter(|_| proven > 0)?;
         let at = lowest.checked_sub(1)?;
         let below = at.checked_sub(1).map(|below| segments[below]);
-        Some(Candidate { below, segment: segments[at], above: segments[lowest] })
+        Some(ProofCandidate { below, segment: segments[at], above: segments[lowest] })
     }
 
     /// Notes that a segment is proven, and linked to the proven one above it.

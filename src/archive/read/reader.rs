@@ -47,7 +47,7 @@ const PROVEN_EVERY: Duration = Duration::from_secs(2);
 const FILTERS_EVERY: Duration = Duration::from_secs(1);
 const FILTERS_AGAIN: Duration = Duration::from_secs(5);
 /// Heights that are answered: those below the tail, and those that lead to an anchor further down.
-type Answered = (Option<RangeInclusive<u64>>, Option<RangeInclusive<u64>>);
+type AnsweredRanges = (Option<RangeInclusive<u64>>, Option<RangeInclusive<u64>>);
 
 /// Place of the pages on the disk, and of those that are rejected.
 pub(crate) struct PagePlace {
@@ -195,13 +195,13 @@ impl ArchiveReader {
         let is_ours = |identity| identity == identity_of(&manifest);
         let answered = match self.serving.identity() {
             identity if identity.is_none_or(is_ours) => self.answered(&manifest, digest).await,
-            _ => Ok(Answered::default()),
+            _ => Ok(AnsweredRanges::default()),
         };
         let ((heights, anchored), doubt) = match answered {
             // The tail may have none proven below it yet.
             Ok((None, anchored)) => ((anchored, None), None),
             Ok(both) => (both, None),
-            Err(doubt) => (Answered::default(), Some(doubt)),
+            Err(doubt) => (AnsweredRanges::default(), Some(doubt)),
         };
         let known = self.known.load();
         // With `prove` none is no refusal: no segment is proven yet, or not any more.
@@ -226,7 +226,7 @@ impl ArchiveReader {
         self: &Arc<Self>,
         manifest: &Arc<Manifest>,
         digest: Digest,
-    ) -> Result<Answered, String> {
+    ) -> Result<AnsweredRanges, String> {
         let all = || manifest.heights().map(|(first, last)| first..=last);
         match self.trust {
             ArchiveTrust::Manifest(trusted) => {

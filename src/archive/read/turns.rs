@@ -41,7 +41,7 @@ struct Turns {
 struct Turn<'t>(&'t Turns);
 
 /// The time without a turn that was given back. Its end takes another one.
-struct Pause<'t>(&'t Turns);
+struct YieldedTurn<'t>(&'t Turns);
 
 impl Turns {
     fn new(count: usize) -> Self {
@@ -86,7 +86,7 @@ impl Turns {
             return work();
         }
         self.give_back();
-        let _pause = Pause(self);
+        let _pause = YieldedTurn(self);
         work()
     }
 }
@@ -97,7 +97,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-impl Drop for Pause<'_> {
+impl Drop for YieldedTurn<'_> {
     fn drop(&mut self) {
         self.0.take();
     }

@@ -13,7 +13,7 @@ use super::pull::pulled;
 use super::upkeep;
 use crate::archive::write::{Progress, Pushed, Writer, push};
 use crate::archive::{
-    ArchiveFinding, BadFile, Check, CheckEvent, Failed, HeldManifest, Proving, Verified,
+    ArchiveCheck, ArchiveFinding, BadFile, CheckEvent, Failed, HeldManifest, Proving, Verified,
     packed_files, verify_from,
 };
 use crate::commands::config::USAGE;
@@ -139,7 +139,7 @@ async fn verified(
         CheckEvent::Found(_) => {}
         CheckEvent::Read(done) => complain(&progress_text(done)),
     };
-    let check = Check { local: local.as_deref(), proving, from };
+    let check = ArchiveCheck { local: local.as_deref(), proving, from };
     let verified = verify_from(&archive, check, tell).await.map_err(text)?;
     // After the work: a closed pipe must not leave a repair half done.
     unwritten?;

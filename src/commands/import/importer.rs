@@ -87,7 +87,7 @@ enum Proven {
     New(Box<Assembled>, IngestReservation),
 }
 
-type Task = AbortOnDropHandle<(u64, u64, Result<Proven, String>)>;
+type ProofTask = AbortOnDropHandle<(u64, u64, Result<Proven, String>)>;
 
 impl Importer {
     pub(super) fn new(
@@ -180,7 +180,7 @@ impl Importer {
         &mut self,
         line: ImportLine,
         mut room: IngestReservation,
-    ) -> Result<Task, ImportError> {
+    ) -> Result<ProofTask, ImportError> {
         let ImportLine { number, height, hash, texts } = line;
         let wrong = |why| ImportError::Line { number, height: Some(height), why };
         let found = self.found(height, hash).map_err(wrong)?;

@@ -23,11 +23,11 @@ const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 /// The pages of an admin listener.
 pub(super) struct AdminPages {
-    client: Client,
+    client: AdminClient,
     address: String,
 }
 
-enum Client {
+enum AdminClient {
     Tcp(StreamClient),
     Unix(PathBuf),
 }
@@ -37,9 +37,13 @@ impl AdminPages {
         let client = match address {
             ListenAddress::Tcp { .. } => {
                 let endpoint = Endpoint::parse(&format!("http://{address}"))?;
-                Client::Tcp(StreamClient::new(&endpoint, client_config(None)?, ANSWER_TIME_MAX))
+                AdminClient::Tcp(StreamClient::new(
+                    &endpoint,
+                    client_config(None)?,
+                    ANSWER_TIME_MAX,
+                ))
             }
-            ListenAddress::Unix(path) => Client::Unix(path.clone()),
+            ListenAddress::Unix(path) => AdminClient::Unix(path.clone()),
         };
         Ok(Self { client, address: address.to_string() })
     }
@@ -47,8 +51,8 @@ impl AdminPages {
     async fn get(&self, path: &'static str) -> Result<Bytes, String> {
         let body = async {
             match &self.client {
-                Client::Tcp(client) => by_tcp(client, path).await,
-                Client::Unix(socket) => by_socket(socket, path).await,
+                AdminClient::Tcp(client) => by_tcp(client, path).await,
+                AdminClient::Unix(socket) => by_socket(socket, path).await,
             }
         };
         let body = timeout(ANSWER_TIME_MAX, body).await;

@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use crate::config::error::ConfigError;
 use crate::config::network::Network;
 use crate::config::setting::{Group, Setting, age, count, duration, one_of};
-use crate::config::units::Age;
+use crate::config::units::AgeLimit;
 use crate::config::values::Values;
 
 /// Settings of /ready.
@@ -67,7 +67,7 @@ pub struct ReadyConfig {
     /// Silence of the upstream.
     pub silence_max: Duration,
     /// Age of the head, if it was given.
-    pub(crate) age_max: Option<Age>,
+    pub(crate) age_max: Option<AgeLimit>,
     /// True if calls that depend on a head of more than that age are misses.
     pub misses_stale_heads: bool,
 }

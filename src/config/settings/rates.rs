@@ -9,15 +9,15 @@ use super::limits::{Deadlines, Limits};
 use super::websocket::WsLimits;
 
 /// Rate that was given; `None` if the default holds, `Some(None)` for no limit.
-type Given = Option<Option<f64>>;
+type GivenRate = Option<Option<f64>>;
 
 /// The rates in force.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rates {
     /// Requests a second to each upstream.
-    pub(crate) upstream: Given,
+    pub(crate) upstream: GivenRate,
     /// Relayed requests a second to each upstream.
-    pub(crate) relay: Given,
+    pub(crate) relay: GivenRate,
     /// Bytes a second that the scrubber reads; `None`: it rests.
     pub(crate) scrub: Option<u64>,
 }
@@ -63,14 +63,18 @@ impl Rates {
 #[derive(Clone)]
 pub(crate) struct LiveRate {
     rates: LiveRates,
-    of: fn(&Rates) -> Given,
+    of: fn(&Rates) -> GivenRate,
     /// Rate unless one was given.
     default: Option<f64>,
 }
 
 impl LiveRate {
     /// Rate that `of` selects, `default` unless it was given.
-    pub(crate) fn new(rates: &LiveRates, of: fn(&Rates) -> Given, default: Option<f64>) -> Self {
+    pub(crate) fn new(
+        rates: &LiveRates,
+        of: fn(&Rates) -> GivenRate,
+        default: Option<f64>,
+    ) -> Self {
         Self { rates: Arc::clone(rates), of, default }
     }
 

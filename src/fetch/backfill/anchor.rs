@@ -219,7 +219,7 @@ async fn append(
 ) -> Result<PartialSegment, ArchiveError> {
     let (out, mut records) = mpsc::channel(RECORDS_AHEAD);
     let reading = spawn_blocking(move || {
-        let mut sender = Sender { heights, checks, out };
+        let mut sender = HeightSender { heights, checks, out };
         incoming.verify(&mut sender).map(|_| incoming)
     });
     let budget = follower.budget.consumer();
@@ -241,13 +241,13 @@ async fn append(
 }
 
 /// Makes records again and sends them.
-struct Sender {
+struct HeightSender {
     heights: RangeInclusive<u64>,
     checks: Checks,
     out: mpsc::Sender<Assembled>,
 }
 
-impl Visitor for Sender {
+impl Visitor for HeightSender {
     fn finding(&mut self, _: Finding) {}
 
     fn record(&mut self, stored: &Stored<'_>) {

@@ -22,7 +22,7 @@ use super::error::BackfillError;
 use super::header_chain;
 use crate::config::settings::Senders;
 use crate::fetch::unsettled::{self, Rebuilt};
-use crate::fetch::{Fetched, Follower, HeightFetcher, note_proof, refuse};
+use crate::fetch::{FetchedHeight, Follower, HeightFetcher, note_proof, refuse};
 use crate::ingest::BackfillThread;
 use crate::shared::IngestReservation;
 use crate::upstream::{FetchNeed, Priority};
@@ -157,7 +157,7 @@ impl<'f> BackfillInterval<'f> {
         &self,
         (height, hash): (u64, Hash),
         mut room: IngestReservation,
-    ) -> AbortOnDropHandle<Result<(Fetched, IngestReservation), BackfillError>> {
+    ) -> AbortOnDropHandle<Result<(FetchedHeight, IngestReservation), BackfillError>> {
         let (source, checks) = (self.source.clone(), self.checks);
         let budget = self.follower.budget.clone();
         // A task, as in a session: unpolled, it would keep its permit while a record is written.
@@ -172,7 +172,7 @@ impl<'f> BackfillInterval<'f> {
 
     async fn take(
         &mut self,
-        fetched: Fetched,
+        fetched: FetchedHeight,
         room: IngestReservation,
         window: &mut Settlement,
         history: &BackfillThread,

@@ -22,7 +22,7 @@ use super::error::BackfillError;
 use super::header_chain;
 use super::interval::{BackfillInterval, parent_of};
 use crate::client::Backoff;
-use crate::fetch::{Fetched, Follower, HeightFetcher, note_proof, unsettled};
+use crate::fetch::{FetchedHeight, Follower, HeightFetcher, note_proof, unsettled};
 use crate::upstream::{FetchNeed, Priority};
 
 /// Interval of the search for damaged records.
@@ -156,7 +156,7 @@ impl Mending<'_> {
         let mut fetches = std::pin::pin!(fetches.buffered(IN_FLIGHT_MAX));
         let mut next = *heights.start();
         while let Some(fetched) = fetches.next().await {
-            let Fetched { assembled, .. } = fetched?;
+            let FetchedHeight { assembled, .. } = fetched?;
             let height = assembled.record.height;
             self.pass_to(height).await?;
             repair = keep(repair, next..height).await?;

@@ -115,11 +115,13 @@ async fn relay_one(
         let until = if next.is_some() { end.min(Instant::now() + SLOW) } else { end };
         match timeout_at(until, asking.next()).await {
             // One has given the value: pauses of the others hold up nothing.
-            Ok(Some(Relay::Done)) => return Asked { pause: Duration::ZERO, complete: true },
-            Ok(Some(Relay::Lacks)) => lacking += 1,
-            Ok(Some(Relay::Throttled(after))) => pause = pause.max(after),
+            Ok(Some(RefreshOutcome::Done)) => {
+                return Asked { pause: Duration::ZERO, complete: true };
+            }
+            Ok(Some(RefreshOutcome::Lacks)) => lacking += 1,
+            Ok(Some(RefreshOutcome::Throttled(after))) => pause = pause.max(after),
             Err(_) if next.is_none() || until == end => break,
-            Ok(Some(Relay::Unfit) | None) | Err(_) => {}
+            Ok(Some(RefreshOutcome::Unfit) | None) | Err(_) => {}
         }
     }
     let none_has_it = lacking > 0 && lacking == upstreams.len();
@@ -130,7 +132,7 @@ async fn relay_one(
 }
 
 /// Outcome of a request.
-enum Relay {
+enum RefreshOutcome {
     /// The upstream gave a value.
     Done,
     /// The upstream has no such method.
@@ -146,7 +148,7 @@ async fn relay(
     serving: &Serving,
     method: &'static str,
     bytes_max: usize,
-) -> Relay {
+) -> RefreshOutcome {
     upstream.charge(1);
     match upstream.client.call(method, "[]").await {
         Ok(result) => {
@@ -154,21 +156,21 @@ async fn relay(
             let Err(unfit) = check(method, &result, bytes_max) else {
                 // The slice would keep the whole body.
                 serving.relayed.set(method, Some(Bytes::copy_from_slice(&result)));
-                return Relay::Done;
+                return RefreshOutcome::Done;
             };
             serving.relayed.set(method, None);
             reject(upstream, method, &result, unfit);
-            Relay::Unfit
+            RefreshOutcome::Unfit
         }
-        Err(CallError::Rpc { .. }) => Relay::Lacks,
+        Err(CallError::Rpc { .. }) => RefreshOutcome::Lacks,
         Err(CallError::Throttled { after, .. }) => {
             let after = after.unwrap_or(THROTTLED);
             upstream.pause(after);
-            Relay::Throttled(after)
+            RefreshOutcome::Throttled(after)
         }
         Err(error) => {
             debug!(method, %error, "not relayed"); // the old result ages
-            Relay::Unfit
+            RefreshOutcome::Unfit
         }
     }
 }

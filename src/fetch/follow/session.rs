@@ -20,7 +20,7 @@ use super::givers::Givers;
 use super::session_end::SessionEnd;
 use crate::config::settings::Senders;
 use crate::fetch::unsettled::{self, Rebuilt};
-use crate::fetch::{Fetched, Follower, HeightFetcher, Payload, note_proof, refuse};
+use crate::fetch::{FetchedHeight, Follower, HeightFetcher, Payload, note_proof, refuse};
 use crate::shared::{IngestBudget, IngestReservation, Phase};
 use crate::upstream::{PoolState, Priority, rules_of};
 
@@ -292,7 +292,7 @@ impl<'f> Session<'f> {
         height: u64,
         sight: PoolState,
         mut room: IngestReservation,
-    ) -> AbortOnDropHandle<(Fetched, IngestReservation)> {
+    ) -> AbortOnDropHandle<(FetchedHeight, IngestReservation)> {
         let senders = recovers(self.follower.config.recover_senders, height, &sight);
         let newest = height + LIVE_WITHIN > sight.head;
         let purpose = if newest { Priority::Follow } else { Priority::CatchUp };
@@ -321,10 +321,10 @@ impl<'f> Session<'f> {
     /// Compares a proven height with those before it, and publishes it.
     async fn publish(
         &mut self,
-        fetched: Fetched,
+        fetched: FetchedHeight,
         room: IngestReservation,
     ) -> Result<(), SessionEnd> {
-        let Fetched { assembled, from } = fetched;
+        let FetchedHeight { assembled, from } = fetched;
         let Assembled { record, header, unsettled, difficulty } = assembled;
         let (height, upstream) = (record.height, &self.source.pool.upstreams[from]);
         if upstream.peer.is_some() && self.givers.is_withdrawn(height) {

@@ -30,7 +30,7 @@ pub(crate) struct RecordStream<'s> {
     serving: &'s Arc<Serving>,
     next: u64,
     /// Sent heights that are not settled, ascending to `next - 1`.
-    sent: VecDeque<Sent>,
+    sent: VecDeque<SentHeight>,
     /// Withdrawals that were looked at.
     withdrawals: u64,
     out: mpsc::Sender<Bytes>,
@@ -40,7 +40,7 @@ pub(crate) struct RecordStream<'s> {
 
 /// A height that was sent.
 #[derive(Clone, Copy)]
-struct Sent {
+struct SentHeight {
     height: u64,
     hash: Hash,
     checksum: u32,
@@ -137,7 +137,7 @@ impl<'s> RecordStream<'s> {
     }
 
     /// True if the store has a height as it was sent.
-    async fn is_stored(&self, sent: Sent) -> Result<bool, StreamEnd> {
+    async fn is_stored(&self, sent: SentHeight) -> Result<bool, StreamEnd> {
         let reader = self.serving.reader.clone();
         let is_same = move || match reader.resident().record(sent.height)? {
             Some(record) => {
@@ -157,7 +157,7 @@ impl<'s> RecordStream<'s> {
     }
 }
 
-type Encoded = (Bytes, Sent);
+type Encoded = (Bytes, SentHeight);
 
 /// Runs `probe` on the store, on a thread that may wait if bytes are not in memory. `None` when
 /// the server is about to end, or the disk fails.
@@ -179,7 +179,7 @@ fn frame(stored: &RecordRef) -> Result<Option<Encoded>, Cold> {
     let spans = readable_part(stored, SPANS)?;
     let settled = spans.and_then(|spans| SpansRef(spans.as_ref()).settled()).unwrap_or(height);
     let (hash, checksum) = (stored.header()?.hash, stored.checksum());
-    Ok(Some((frame, Sent { height, hash, checksum, settled })))
+    Ok(Some((frame, SentHeight { height, hash, checksum, settled })))
 }
 
 #[cfg(test)]

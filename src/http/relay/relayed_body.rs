@@ -13,7 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::client::Tick;
 use crate::http::clients::Seat;
 use crate::http::socket::IdleState;
-use crate::relay::{AnswerBody, Shared};
+use crate::relay::{AnswerBody, SharedGuard};
 use crate::shared::Reservation;
 
 /// Place of a request among those of its address and of all, and its memory.
@@ -27,7 +27,7 @@ pub(crate) struct Held {
 pub(super) enum RequestPlace {
     Own(Seat, OwnedSemaphorePermit),
     /// Place of a request whose parts may outlive its client, and keep it, too.
-    Shared(Shared),
+    Shared(SharedGuard),
 }
 
 /// A response on its way, and the place of its request.

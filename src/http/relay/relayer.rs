@@ -23,8 +23,8 @@ use crate::http::response::{HttpBody, Streamed};
 use crate::http::socket::IdleState;
 use crate::http::{Offload, Undone};
 use crate::relay::sockets::Opening;
-use crate::relay::{Failure, Hops, Kept, Relay, RelayRequest, RelayState, Shared};
-use crate::rpc::{Filling, LONG_BODY, Mixed, Outbound, Part, Split, say_behind};
+use crate::relay::{Failure, Hops, Kept, Relay, RelayRequest, RelayState, SharedGuard};
+use crate::rpc::{BatchPart, Filling, LONG_BODY, Mixed, Outbound, Split, say_behind};
 use crate::shared::{Account, ClientAddress, Holder, Reservation};
 
 /// Memory of a relayed request besides its own bytes: one read from the upstream, and as much in flight to
@@ -77,7 +77,7 @@ pub(crate) struct Relayer {
 }
 
 /// Response of an upstream that is held whole.
-struct Fetched {
+struct WholeResponse {
     bytes: Vec<u8>,
     /// True if the upstream lacks the newest height that the client may have seen.
     behind: bool,
@@ -200,7 +200,7 @@ impl Relayer {
     ) -> Result<Mixed, NotFilled> {
         let (fillings, held) = match self.place(&origin) {
             Ok(place) => {
-                let place: Shared = Arc::new(place);
+                let place: SharedGuard = Arc::new(place);
                 self.fillings(&mut split, &origin, &place).await.ok_or(NotFilled::NoRoom)?
             }
             Err(failure) => (vec![Filling::failed(failure.error())], Vec::new()),
@@ -233,11 +233,11 @@ impl Relayer {
         &self,
         split: &mut Split,
         origin: &CallOrigin<'_>,
-        place: &Shared,
+        place: &SharedGuard,
     ) -> Option<(Vec<Filling>, Vec<Reservation>)> {
         let parts = split.outbound.take_parts(|filter| self.shared.state.issuer(filter));
         let (mut others, numbers): (Vec<_>, Vec<_>) =
-            parts.into_iter().map(|Part { outbound, numbers }| (outbound, numbers)).unzip();
+            parts.into_iter().map(|BatchPart { outbound, numbers }| (outbound, numbers)).unzip();
         let texts = others.iter_mut().map(|outbound| (outbound.held(), outbound));
         let rest = (!split.outbound.is_empty()).then_some((0, &mut split.outbound));
         // The first outcome is that of the rest, and a batch of transactions has none.
@@ -268,7 +268,7 @@ impl Relayer {
         outbound: &mut Outbound,
         text: usize,
         origin: &CallOrigin<'_>,
-        place: &Shared,
+        place: &SharedGuard,
     ) -> Option<(Filling, Vec<Reservation>)> {
         let mut text = origin.account.reserve(Holder::Relay, text)?;
         let memory = self.memory(origin)?;
@@ -282,7 +282,7 @@ impl Relayer {
             None => held.push(text),
         }
         let filling = match self.read(&request, memory).await {
-            Ok(Fetched { bytes, behind, memory }) => {
+            Ok(WholeResponse { bytes, behind, memory }) => {
                 held.push(memory);
                 // Transactions are numbered apart.
                 let by_place = request.sends.is_some();
@@ -328,7 +328,7 @@ impl Relayer {
         &self,
         outbound: &mut Outbound,
         origin: &CallOrigin<'_>,
-    ) -> Result<Fetched, NotRelayed> {
+    ) -> Result<WholeResponse, NotRelayed> {
         let mut request = rpc_request(outbound, origin);
         // By a name: the place is held until the response is whole.
         let Held { _place, memory } = self.enter_with(&mut request, origin)?;
@@ -340,7 +340,7 @@ impl Relayer {
         &self,
         request: &RelayRequest,
         mut memory: Reservation,
-    ) -> Result<Fetched, NotRelayed> {
+    ) -> Result<WholeResponse, NotRelayed> {
         let mut answer = self.relay.send(request).await?;
         let mut bytes = Vec::new();
         while let Some(frame) = answer.body.frame().await {
@@ -355,7 +355,7 @@ impl Relayer {
             }
             bytes.extend_from_slice(&data);
         }
-        Ok(Fetched { bytes, behind: answer.behind, memory })
+        Ok(WholeResponse { bytes, behind: answer.behind, memory })
     }
 
     /// Memory of a request besides its own bytes. A hedge reads from a second upstream.
@@ -392,7 +392,7 @@ impl Relayer {
         let memory = origin.account.reserve(Holder::Relay, BYTES);
         let memory = memory.filter(|_| reads.grow_to(read));
         let memory = memory.ok_or(NotRelayed::NoRoom)?;
-        let (place, kept): (Shared, Shared) =
+        let (place, kept): (SharedGuard, SharedGuard) =
             (Arc::new(place), Arc::new((reads, request.memory.take())));
         request.kept = Some(Kept { place: Arc::clone(&place), memory: kept });
         Ok(Held { _place: RequestPlace::Shared(place), memory })
@@ -411,8 +411,8 @@ fn error_of(call: &Outbound, failure: Failure) -> Vec<u8> {
 
 /// Message with the response to calls, or with an error if the response answers others, and its memory. That takes
 /// long for a long response.
-fn message_of((call, fetched): (Outbound, Fetched)) -> (Vec<u8>, Reservation) {
-    let Fetched { mut bytes, behind, memory } = fetched;
+fn message_of((call, fetched): (Outbound, WholeResponse)) -> (Vec<u8>, Reservation) {
+    let WholeResponse { mut bytes, behind, memory } = fetched;
     let message = match (call.is_silent(), call.is_answered_by(&bytes)) {
         (true, _) => Vec::new(),
         (false, false) => call.error(&Failure::NotJson.error()),

@@ -47,7 +47,7 @@ const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD");
 
 /// Content, and the time for which a cache may keep it.
 struct Document {
-    content: Content,
+    content: DocumentContent,
     tag: String,
     keep: HeaderValue,
 }
@@ -59,7 +59,7 @@ struct Missed {
     try_again: bool,
 }
 
-enum Content {
+enum DocumentContent {
     OpenApi,
     Of(RecordRef, Shown),
 }
@@ -253,7 +253,7 @@ fn of_transaction(
 }
 
 fn openapi() -> Document {
-    Document { content: Content::OpenApi, tag: OPENAPI_TAG.clone(), keep: A_WHILE }
+    Document { content: DocumentContent::OpenApi, tag: OPENAPI_TAG.clone(), keep: A_WHILE }
 }
 
 /// True if a header has settled the record, `settled` being the newest height that one has.
@@ -269,7 +269,7 @@ impl Document {
         let is_settled = is_settled(&record, settled)?;
         let tag = tag(&record, shown, is_settled)?;
         let keep = if is_settled { FOR_GOOD } else { A_SECOND };
-        Ok(Self { content: Content::Of(record, shown), tag, keep })
+        Ok(Self { content: DocumentContent::Of(record, shown), tag, keep })
     }
 
     /// Answers with the body, or with its conditions only. The bytes depend on the codings that the client takes, and
@@ -296,7 +296,7 @@ impl Document {
     }
 }
 
-impl Content {
+impl DocumentContent {
     /// True if the bytes depend on the codings that a client takes, also if this response is uncompressed.
     fn has_codings(&self) -> Result<bool, Cold> {
         let Self::Of(record, shown) = self else { return Ok(false) };

@@ -125,7 +125,7 @@ pub(super) struct WsConnection<'r> {
     /// Lender of heights below the served range, if there is one.
     pub(super) lender: Option<&'r Lender>,
     /// Messages that wait for such heights.
-    pub(super) lending: FuturesUnordered<Lending<'r>>,
+    pub(super) lending: FuturesUnordered<LendingMessage<'r>>,
     pub(super) address: ClientAddress,
     pub(super) socket: Socket,
     pub(super) subscriptions: Subscriptions,
@@ -161,7 +161,7 @@ pub(super) struct LentMessage {
 }
 
 /// Heights of a message in flight.
-type Lending<'r> = Pin<Box<dyn Future<Output = LentMessage> + Send + 'r>>;
+type LendingMessage<'r> = Pin<Box<dyn Future<Output = LentMessage> + Send + 'r>>;
 
 impl WsConnection<'_> {
     /// Each turn takes a frame, or waits for news, and then sends a burst of notifications: neither

@@ -21,7 +21,7 @@ pub(crate) trait LineSink: Send + 'static {
 }
 
 /// Work of the writing thread.
-enum Job {
+enum LogJob {
     Line(Vec<u8>),
     /// A rotation has moved the file.
     Reopen,
@@ -31,7 +31,7 @@ enum Job {
 
 /// Lines that wait for the thread that writes them.
 pub(crate) struct LineQueue {
-    jobs: Sender<Job>,
+    jobs: Sender<LogJob>,
     /// Bytes of lines that are not written yet.
     queued: Arc<AtomicUsize>,
     bytes_max: usize,
@@ -47,7 +47,7 @@ impl LineQueue {
         Ok(lines)
     }
 
-    fn new(bytes_max: usize) -> (Self, Receiver<Job>) {
+    fn new(bytes_max: usize) -> (Self, Receiver<LogJob>) {
         let (jobs, taken) = channel();
         (Self { jobs, queued: Arc::default(), bytes_max }, taken)
     }
@@ -60,7 +60,7 @@ impl LineQueue {
         // Relaxed: the count belongs to no other datum.
         let before = self.queued.fetch_add(bytes, Ordering::Relaxed);
         let fits = before.saturating_add(bytes) <= self.bytes_max;
-        let taken = fits && self.jobs.send(Job::Line(line)).is_ok();
+        let taken = fits && self.jobs.send(LogJob::Line(line)).is_ok();
         if !taken {
             self.queued.fetch_sub(bytes, Ordering::Relaxed);
         }
@@ -69,31 +69,31 @@ impl LineQueue {
 
     /// Opens the file again, behind the lines that are queued.
     pub(crate) fn reopen(&self) {
-        let _ = self.jobs.send(Job::Reopen); // the thread lives as long as this
+        let _ = self.jobs.send(LogJob::Reopen); // the thread lives as long as this
     }
 
     /// Waits until all lines are written, or for so long.
     pub(crate) fn flush(&self, limit: Duration) {
         let (done, waiting) = sync_channel(1);
-        if self.jobs.send(Job::Flush(done)).is_ok() {
+        if self.jobs.send(LogJob::Flush(done)).is_ok() {
             let _ = waiting.recv_timeout(limit); // a reader that does not read has no right to more
         }
     }
 }
 
 /// Writes lines until the queue is dropped. Lines that came meanwhile are one write.
-fn run(mut sink: impl LineSink, jobs: &Receiver<Job>, queued: &AtomicUsize) {
+fn run(mut sink: impl LineSink, jobs: &Receiver<LogJob>, queued: &AtomicUsize) {
     let mut batch = Batch::default();
     while let Ok(job) = jobs.recv() {
         let mut next = Some(job);
         while let Some(job) = next {
             match job {
-                Job::Line(line) => batch.add(&line),
-                Job::Reopen => {
+                LogJob::Line(line) => batch.add(&line),
+                LogJob::Reopen => {
                     batch.write(&mut sink, queued);
                     sink.reopen();
                 }
-                Job::Flush(done) => {
+                LogJob::Flush(done) => {
                     batch.write(&mut sink, queued);
                     let _ = done.send(()); // or the wait was too long
                 }
@@ -134,8 +134,8 @@ impl Batch {
 mod tests {
     use super::*;
 
-    fn queued(jobs: &Receiver<Job>) -> usize {
-        jobs.try_iter().filter(|job| matches!(job, Job::Line(_))).count()
+    fn queued(jobs: &Receiver<LogJob>) -> usize {
+        jobs.try_iter().filter(|job| matches!(job, LogJob::Line(_))).count()
     }
 
     #[test]

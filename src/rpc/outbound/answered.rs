@@ -22,7 +22,7 @@ pub(crate) fn members_of<'t, const N: usize>(
     names: [&'static str; N],
 ) -> Option<MembersOf<'t, N>> {
     let mut json = serde_json::Deserializer::from_slice(text);
-    let found = Named(names).deserialize(&mut json).ok()?;
+    let found = NamedMembers(names).deserialize(&mut json).ok()?;
     json.end().is_ok().then_some(found)
 }
 
@@ -36,9 +36,9 @@ fn plain(id: &str) -> Cow<'_, str> {
     serde_json::from_str::<Value>(id).map_or(Cow::Borrowed(id), |value| value.to_string().into())
 }
 
-struct Named<const N: usize>([&'static str; N]);
+struct NamedMembers<const N: usize>([&'static str; N]);
 
-impl<'t, const N: usize> DeserializeSeed<'t> for Named<N> {
+impl<'t, const N: usize> DeserializeSeed<'t> for NamedMembers<N> {
     type Value = MembersOf<'t, N>;
 
     fn deserialize<D: Deserializer<'t>>(self, json: D) -> Result<Self::Value, D::Error> {
@@ -46,7 +46,7 @@ impl<'t, const N: usize> DeserializeSeed<'t> for Named<N> {
     }
 }
 
-impl<'t, const N: usize> Visitor<'t> for Named<N> {
+impl<'t, const N: usize> Visitor<'t> for NamedMembers<N> {
     type Value = MembersOf<'t, N>;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

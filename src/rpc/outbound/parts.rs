@@ -17,13 +17,13 @@ pub(crate) struct Transactions {
 
 /// Calls of a batch for upstreams of their own.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct BatchPart {
     pub(crate) outbound: Outbound,
     /// Numbers of the calls in the batch.
     pub(crate) numbers: Vec<usize>,
 }
 
-impl Part {
+impl BatchPart {
     fn empty() -> Self {
         Self { outbound: Outbound::empty(true), numbers: Vec::new() }
     }
@@ -62,7 +62,7 @@ impl Outbound {
         if !broadcasts || !is_transaction(message) {
             return self.add_numbered(message);
         }
-        let part = self.transactions.get_or_insert_with(|| Box::new(Part::empty()));
+        let part = self.transactions.get_or_insert_with(|| Box::new(BatchPart::empty()));
         // In one batch and in their order: a node takes those of one sender by their nonces.
         part.outbound.add_numbered(message);
         if message.kind() == Kind::Call {
@@ -79,20 +79,20 @@ impl Outbound {
 
     /// Takes calls out of a batch that has ended: transactions that go to all upstreams, and calls that name
     /// filters of other issuers than that of the first known filter. `issuer` finds the issuer of a filter.
-    pub(crate) fn take_parts(&mut self, issuer: impl Fn(&str) -> Option<usize>) -> Vec<Part> {
+    pub(crate) fn take_parts(&mut self, issuer: impl Fn(&str) -> Option<usize>) -> Vec<BatchPart> {
         let mut parts = self.take_filters(issuer);
         parts.extend(self.take_transactions());
         parts
     }
 
-    fn take_transactions(&mut self) -> Option<Part> {
+    fn take_transactions(&mut self) -> Option<BatchPart> {
         let mut part = *self.transactions.take()?;
         part.outbound.purpose = Purpose::Transactions;
         part.outbound.end();
         Some(part)
     }
 
-    fn take_filters(&mut self, issuer: impl Fn(&str) -> Option<usize>) -> Vec<Part> {
+    fn take_filters(&mut self, issuer: impl Fn(&str) -> Option<usize>) -> Vec<BatchPart> {
         if !self.names_filters() {
             return Vec::new(); // nearly always
         }
@@ -105,7 +105,7 @@ impl Outbound {
             return Vec::new();
         };
         self.facts.filter = Some(own);
-        let mut parts = Vec::<(usize, Part)>::new();
+        let mut parts = Vec::<(usize, BatchPart)>::new();
         let mut kept = Vec::with_capacity(self.body.len());
         let mut at = 0;
         for (NamedFilter { filter, number, span }, place) in named.into_iter().zip(places) {
@@ -142,8 +142,8 @@ impl Outbound {
     }
 
     /// Calls of a batch that name filters of the issuer of this one; none yet.
-    fn part_of(&self, filter: Box<str>) -> Part {
-        let mut part = Part::empty();
+    fn part_of(&self, filter: Box<str>) -> BatchPart {
+        let mut part = BatchPart::empty();
         part.outbound.repeatable = self.repeatable;
         part.outbound.facts.filter = Some(filter);
         part
@@ -194,7 +194,7 @@ mod tests {
         let found: Vec<_> = parts
             .iter()
             .map(|part| {
-                let Part { outbound, numbers } = part;
+                let BatchPart { outbound, numbers } = part;
                 (text(&outbound.body), outbound.facts.filter.as_deref(), &numbers[..])
             })
             .collect();
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(text(&whole.body), format!("[{}]", numbered(1, "eth_call")));
         assert_eq!((whole.wanted, parts[0].outbound.wanted), (1, 2));
         assert!(whole.repeatable, "the rest only reads");
-        let [Part { outbound, numbers }] = &parts[..] else { panic!("{parts:?}") };
+        let [BatchPart { outbound, numbers }] = &parts[..] else { panic!("{parts:?}") };
         let sent = [numbered(0, SEND), call("", SEND), numbered(1, SEND)];
         assert_eq!(text(&outbound.body), format!("[{}]", sent.join(",")));
         assert_eq!(*numbers, [0, 2]);

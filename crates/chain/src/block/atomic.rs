@@ -85,7 +85,7 @@ pub fn parse_batch(ext_data: &[u8]) -> Result<Vec<AtomicTx>, Malformed> {
     if ext_data.is_empty() {
         return Ok(Vec::new());
     }
-    let mut reader = Reader::new(ext_data)?;
+    let mut reader = CodecReader::new(ext_data)?;
     let count = reader.count(MINIMUM)?;
     if count == 0 {
         // An empty batch must be written as no data at all, or hashes would not be unique.
@@ -101,7 +101,7 @@ pub fn parse_single(ext_data: &[u8]) -> Result<Option<AtomicTx>, Malformed> {
     if ext_data.is_empty() {
         return Ok(None);
     }
-    let mut reader = Reader::new(ext_data)?;
+    let mut reader = CodecReader::new(ext_data)?;
     let transaction = reader.transaction()?;
     reader.end()?;
     Ok(Some(transaction))
@@ -111,12 +111,12 @@ pub fn parse_single(ext_data: &[u8]) -> Result<Option<AtomicTx>, Malformed> {
 const MINIMUM: usize = 4 + 4 + 2 * HASH + 3 * 4;
 
 /// Reads the codec. Work is bounded by the data: each count is compared with what is left.
-struct Reader<'d> {
+struct CodecReader<'d> {
     data: &'d [u8],
     at: usize,
 }
 
-impl<'d> Reader<'d> {
+impl<'d> CodecReader<'d> {
     fn new(data: &'d [u8]) -> Result<Self, Malformed> {
         let mut reader = Self { data, at: 0 };
         match reader.take::<VERSION_LENGTH>()? {

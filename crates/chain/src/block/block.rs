@@ -68,7 +68,7 @@ impl<'a> Block<'a> {
 
     /// Reads an answer of the given form.
     pub fn parse_as(json: &'a [u8], form: Form) -> Result<Self, ProofError> {
-        let mut reader = Reader::default();
+        let mut reader = BlockReader::default();
         let unknown = Cursor::read(json, form, |cursor| {
             cursor.object(&HEADER, |cursor, key, start| reader.member(cursor, key, start))?;
             Ok(cursor.take_unknown())
@@ -80,7 +80,7 @@ impl<'a> Block<'a> {
 
 /// A block that is being read.
 #[derive(Default)]
-struct Reader<'a> {
+struct BlockReader<'a> {
     header: HeaderReader,
     size: Option<u64>,
     ext_data: Option<Hex<'a>>,
@@ -89,7 +89,7 @@ struct Reader<'a> {
     layout: BlockLayout,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> BlockReader<'a> {
     fn member(&mut self, c: &mut Cursor<'a>, key: &str, start: u32) -> Result<(), ProofError> {
         match key {
             "blockExtraData" => {

@@ -41,7 +41,7 @@ static ACCESS: Object = Object {
 
 /// A transaction that is being read.
 #[derive(Default)]
-struct Reader<'a> {
+struct TransactionReader<'a> {
     block_hash: B256,
     block_number: u64,
     index: u64,
@@ -66,7 +66,7 @@ struct Reader<'a> {
 
 /// Reads the transaction at `index`.
 pub(crate) fn read<'a>(c: &mut Cursor<'a>, index: usize) -> Result<Transaction<'a>, ProofError> {
-    let mut reader = Reader::default();
+    let mut reader = TransactionReader::default();
     let ((), span) =
         c.spanned(|c| c.object(&TRANSACTION, |cursor, key, _| reader.member(cursor, key)))?;
     let kind = reader.kind(index)?;
@@ -92,7 +92,7 @@ pub(crate) fn read<'a>(c: &mut Cursor<'a>, index: usize) -> Result<Transaction<'
     })
 }
 
-impl<'a> Reader<'a> {
+impl<'a> TransactionReader<'a> {
     fn member(&mut self, c: &mut Cursor<'a>, key: &str) -> Result<(), ProofError> {
         match key {
             "blockHash" => self.block_hash = c.fixed()?,

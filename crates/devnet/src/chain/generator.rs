@@ -9,7 +9,7 @@ use super::block::Block;
 use super::header::HeaderContext;
 use crate::chain::content::{Body, Outcome, World};
 use crate::chain::draw::draw;
-use crate::chain::rules::{ChainConfig, Prices, Purpose, Random, Schedule, UNSETTLED_MAX};
+use crate::chain::rules::{ChainConfig, PriceRule, Purpose, Random, Schedule, UNSETTLED_MAX};
 use crate::chain::text::Sealed;
 
 /// Makes the blocks of one configuration. It has no state: the caller keeps the hashes.
@@ -17,7 +17,7 @@ use crate::chain::text::Sealed;
 pub(crate) struct Generator {
     config: ChainConfig,
     schedule: Schedule,
-    prices: Prices,
+    prices: PriceRule,
     world: Arc<World>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Window {
 impl Generator {
     pub(crate) fn new(config: ChainConfig) -> Self {
         let (schedule, world) = (Schedule::new(&config), Arc::new(World::new(&config)));
-        Self { prices: Prices::new(&config, &schedule), config, schedule, world }
+        Self { prices: PriceRule::new(&config, &schedule), config, schedule, world }
     }
 
     /// Returns the same chain with another future.
@@ -41,7 +41,7 @@ impl Generator {
         let mut config = self.config.clone();
         change(&mut config);
         let schedule = Schedule::new(&config);
-        let prices = Prices::new(&config, &schedule);
+        let prices = PriceRule::new(&config, &schedule);
         Self { schedule, prices, config, world: Arc::clone(&self.world) }
     }
 

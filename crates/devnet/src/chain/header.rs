@@ -4,7 +4,7 @@ use alloy_primitives::{Address, B256, Bloom, U256, address, b256};
 use neve_chain::{Header, ext_data_hash, ordered_root};
 
 use crate::chain::content::{Body, Outcome};
-use crate::chain::rules::{ChainConfig, Prices, Purpose, Random, Schedule};
+use crate::chain::rules::{ChainConfig, PriceRule, Purpose, Random, Schedule};
 
 /// Hash of an empty list of uncles.
 const NO_UNCLES: B256 = b256!("0x1dcc4de8dec75d7aab85b567b6ccd41ad312451b948a7413f0a142fd40d49347");
@@ -24,7 +24,7 @@ const NO_PREDICATES: [u8; 6] = [0; 6];
 pub(crate) struct HeaderContext<'c> {
     pub(crate) config: &'c ChainConfig,
     pub(crate) schedule: &'c Schedule,
-    pub(crate) prices: &'c Prices,
+    pub(crate) prices: &'c PriceRule,
     pub(crate) height: u64,
     pub(crate) parent: B256,
 }

@@ -122,7 +122,7 @@ async fn run(upgraded: Upgraded, shared: &Arc<Shared>) {
     let mut cuts = shared.node.cuts();
     let mut shutdown = shared.shutdown.clone();
     let stream = Stream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
-    let socket = Socket {
+    let socket = OpenWebSocket {
         stream,
         shared,
         heads: shared.node.heads(),
@@ -160,7 +160,7 @@ impl Drop for Open<'_> {
 }
 
 /// An open WebSocket.
-struct Socket<'s> {
+struct OpenWebSocket<'s> {
     stream: Stream,
     shared: &'s Arc<Shared>,
     heads: broadcast::Receiver<Bytes>,
@@ -169,7 +169,7 @@ struct Socket<'s> {
     calls: JoinSet<Vec<u8>>,
 }
 
-impl Socket<'_> {
+impl OpenWebSocket<'_> {
     async fn serve(mut self) {
         let mut changes = self.shared.node.faults.changes();
         let mut pings = interval(PING);

@@ -9,21 +9,21 @@ use super::nesting::DEPTH_MAX;
 /// Returns the error of Go's scanner about the first value in `text`; `None` if the value only
 /// lacks its end.
 pub fn syntax_error(text: &[u8]) -> Option<String> {
-    let mut scanner = SyntaxScanner { text, at: 0, open: Vec::new() };
+    let mut scanner = GoScanner { text, at: 0, open: Vec::new() };
     scanner.value().err().flatten()
 }
 
 /// Reason why scanning stopped: `None` at the end of the text.
 type Stopped = Option<String>;
 
-struct SyntaxScanner<'t> {
+struct GoScanner<'t> {
     text: &'t [u8],
     at: usize,
     /// The brackets that are open.
     open: Vec<u8>,
 }
 
-impl SyntaxScanner<'_> {
+impl GoScanner<'_> {
     fn next(&mut self) -> Result<u8, Stopped> {
         let byte = *self.text.get(self.at).ok_or(None)?;
         self.at += 1;

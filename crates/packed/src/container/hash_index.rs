@@ -31,7 +31,7 @@ pub(crate) struct Locator {
 
 /// Widths of an index.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Form {
+pub(crate) struct IndexWidths {
     entries: usize,
     bucket_bits: u32,
     ordinal_bits: u32,
@@ -39,7 +39,7 @@ pub(crate) struct Form {
     entry_bytes: usize,
 }
 
-impl Form {
+impl IndexWidths {
     /// Returns the widths of an index of so many entries. A packer has no choice.
     fn new(entries: usize, height_bits: u32, ordinal_bits: u32) -> Option<Self> {
         let bucket_bits = (entries / BUCKET_ENTRIES).max(1).ilog2();
@@ -54,8 +54,8 @@ impl Form {
         let most =
             |of: fn(&Locator) -> u32| entries.iter().map(|(_, at)| of(at)).max().unwrap_or(0);
         let (height_bits, ordinal_bits) = (bits(most(|at| at.height)), bits(most(|at| at.ordinal)));
-        let form = Self::new(entries.len(), height_bits, ordinal_bits);
-        form.ok_or(PackError::TooLarge(Part::HashIndex))
+        let widths = Self::new(entries.len(), height_bits, ordinal_bits);
+        widths.ok_or(PackError::TooLarge(Part::HashIndex))
     }
 
     fn remainder_bits(&self) -> u32 {
@@ -90,27 +90,28 @@ impl Form {
 
 /// Makes the section. The order of the input does not matter.
 pub(crate) fn write(hashes: &[(u64, Locator)]) -> Result<Vec<u8>, PackError> {
-    write_as(Form::of(hashes)?, hashes)
+    write_as(IndexWidths::of(hashes)?, hashes)
 }
 
-fn write_as(form: Form, hashes: &[(u64, Locator)]) -> Result<Vec<u8>, PackError> {
+fn write_as(widths: IndexWidths, hashes: &[(u64, Locator)]) -> Result<Vec<u8>, PackError> {
     let mut entries: Vec<(usize, u64)> = Vec::with_capacity(hashes.len());
-    entries.extend(hashes.iter().map(|(hash, at)| (form.bucket(*hash), form.entry(*hash, *at))));
+    entries
+        .extend(hashes.iter().map(|(hash, at)| (widths.bucket(*hash), widths.entry(*hash, *at))));
     // Whatever the order of the hashes: a file is a function of its heights only.
     entries.sort_unstable();
     let count = u32::try_from(entries.len()).map_err(|_| PackError::TooLarge(Part::HashIndex))?;
-    let buckets = 1_usize << form.bucket_bits;
-    let mut out = Vec::with_capacity(HEAD_BYTES + 4 * buckets + entries.len() * form.entry_bytes);
+    let buckets = 1_usize << widths.bucket_bits;
+    let mut out = Vec::with_capacity(HEAD_BYTES + 4 * buckets + entries.len() * widths.entry_bytes);
     out.extend_from_slice(&count.to_le_bytes());
-    let widths = [form.bucket_bits, form.height_bits, form.ordinal_bits].map(|bits| bits as u8);
-    out.extend_from_slice(&widths);
-    out.push(form.entry_bytes as u8);
+    let bits = [widths.bucket_bits, widths.height_bits, widths.ordinal_bits];
+    out.extend_from_slice(&bits.map(|bits| bits as u8));
+    out.push(widths.entry_bytes as u8);
     for bucket in 0..buckets {
         let start = entries.partition_point(|(of, _)| *of < bucket) as u32;
         out.extend_from_slice(&start.to_le_bytes());
     }
     for (_, entry) in &entries {
-        out.extend_from_slice(&entry.to_le_bytes()[..form.entry_bytes]);
+        out.extend_from_slice(&entry.to_le_bytes()[..widths.entry_bytes]);
     }
     Ok(out)
 }
@@ -118,41 +119,45 @@ fn write_as(form: Form, hashes: &[(u64, Locator)]) -> Result<Vec<u8>, PackError>
 /// Finds the candidates for a hash. `read` gives a part of the section, whose checksum was compared.
 pub(crate) fn candidates<'s>(
     read: impl Fn(Range<u64>) -> Result<Cow<'s, [u8]>, PackedError>,
-    form: &Form,
+    widths: &IndexWidths,
     hash: &[u8; 32],
 ) -> Result<Vec<Locator>, PackedError> {
     let prefix = prefix(hash);
-    let bucket = form.bucket(prefix);
-    let is_last = bucket + 1 == 1 << form.bucket_bits;
+    let bucket = widths.bucket(prefix);
+    let is_last = bucket + 1 == 1 << widths.bucket_bits;
     let at = (HEAD_BYTES + 4 * bucket) as u64;
     // The last bucket ends with the entries: no start of another one stands behind its own.
     let starts = read(at..at + if is_last { 4 } else { 8 })?;
     let mut starts = Bytes::new(&starts, Section::Hashes.name());
     let start = starts.u32()? as usize;
-    let end = if is_last { form.entries } else { starts.u32()? as usize };
-    if start > end || end > form.entries {
+    let end = if is_last { widths.entries } else { starts.u32()? as usize };
+    if start > end || end > widths.entries {
         return Err(starts.error("a bucket out of order"));
     }
-    let offset = HEAD_BYTES + (4 << form.bucket_bits);
-    let place = |entry: usize| (offset + entry * form.entry_bytes) as u64;
+    let offset = HEAD_BYTES + (4 << widths.bucket_bits);
+    let place = |entry: usize| (offset + entry * widths.entry_bytes) as u64;
     let entries = read(place(start)..place(end))?;
-    let (wanted, shift) = (form.remainder(prefix), form.height_bits + form.ordinal_bits);
-    let entries = entries.chunks_exact(form.entry_bytes).map(wide);
+    let (wanted, shift) = (widths.remainder(prefix), widths.height_bits + widths.ordinal_bits);
+    let entries = entries.chunks_exact(widths.entry_bytes).map(wide);
     let found = entries.filter(|entry| entry.checked_shr(shift).unwrap_or(0) == wanted);
     // A forged index could name every entry, and each costs the caller a frame.
-    Ok(found.map(|entry| form.locator(entry)).take(CANDIDATES_MAX).collect())
+    Ok(found.map(|entry| widths.locator(entry)).take(CANDIDATES_MAX).collect())
 }
 
 /// Reads the widths of a section, which has to have the length that they give.
-pub(crate) fn form<'s>(
+pub(crate) fn widths<'s>(
     read: impl Fn(Range<u64>) -> Result<Cow<'s, [u8]>, PackedError>,
     length: u64,
-) -> Result<Form, PackedError> {
+) -> Result<IndexWidths, PackedError> {
     let head = read(0..HEAD_BYTES as u64)?;
     let mut bytes = Bytes::new(&head, Section::Hashes.name());
-    let form = read_form(&mut bytes)?;
-    let named = HEAD_BYTES + (4 << form.bucket_bits) + form.entries * form.entry_bytes;
-    if named as u64 == length { Ok(form) } else { Err(bytes.error("another length than it names")) }
+    let widths = read_widths(&mut bytes)?;
+    let named = HEAD_BYTES + (4 << widths.bucket_bits) + widths.entries * widths.entry_bytes;
+    if named as u64 == length {
+        Ok(widths)
+    } else {
+        Err(bytes.error("another length than it names"))
+    }
 }
 
 /// Returns the first eight bytes of a hash as a big-endian number.
@@ -160,14 +165,16 @@ pub(crate) fn prefix(hash: &[u8; 32]) -> u64 {
     hash.iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }
 
-fn read_form(bytes: &mut Bytes<'_>) -> Result<Form, PackedError> {
+fn read_widths(bytes: &mut Bytes<'_>) -> Result<IndexWidths, PackedError> {
     let entries = bytes.u32()? as usize;
     let [bucket_bits, height_bits, ordinal_bits] = bytes.array()?.map(u32::from);
     let entry_bytes = usize::from(bytes.byte()?);
     let widest = height_bits.max(ordinal_bits) <= u32::BITS;
-    let form = Form::new(entries, height_bits, ordinal_bits).filter(|_| widest);
-    let same = |form: &Form| (form.bucket_bits, form.entry_bytes) == (bucket_bits, entry_bytes);
-    form.filter(same).ok_or_else(|| bytes.error("widths that no packer writes"))
+    let widths = IndexWidths::new(entries, height_bits, ordinal_bits).filter(|_| widest);
+    let same = |widths: &IndexWidths| {
+        (widths.bucket_bits, widths.entry_bytes) == (bucket_bits, entry_bytes)
+    };
+    widths.filter(same).ok_or_else(|| bytes.error("widths that no packer writes"))
 }
 
 fn wide(entry: &[u8]) -> u64 {
@@ -180,8 +187,8 @@ mod tests {
 
     fn candidates(section: &[u8], hash: &[u8; 32]) -> Result<Vec<Locator>, PackedError> {
         let read = |range| crate::container::source::part(section, range);
-        let form = form(read, section.len() as u64)?;
-        super::candidates(read, &form, hash)
+        let widths = widths(read, section.len() as u64)?;
+        super::candidates(read, &widths, hash)
     }
 
     fn hash(of: u64) -> [u8; 32] {
@@ -211,14 +218,14 @@ mod tests {
     fn index_of_other_widths_than_a_packer_writes_is_refused() {
         let at = |of: u64| Locator { height: (of / 40) as u32, ordinal: (of % 40) as u32 };
         let all: Vec<_> = (0..1000).map(|of| (prefix(&hash(of)), at(of))).collect();
-        let form = Form::of(&all).unwrap();
-        assert!(candidates(&write_as(form, &all).unwrap(), &hash(1)).is_ok());
-        for bucket_bits in (0..=24).filter(|bits| *bits != form.bucket_bits) {
-            let section = write_as(Form { bucket_bits, ..form }, &all).unwrap();
+        let widths = IndexWidths::of(&all).unwrap();
+        assert!(candidates(&write_as(widths, &all).unwrap(), &hash(1)).is_ok());
+        for bucket_bits in (0..=24).filter(|bits| *bits != widths.bucket_bits) {
+            let section = write_as(IndexWidths { bucket_bits, ..widths }, &all).unwrap();
             assert!(candidates(&section, &hash(1)).is_err(), "{bucket_bits} bits");
         }
-        for entry_bytes in (2..=8).filter(|bytes| *bytes != form.entry_bytes) {
-            let section = write_as(Form { entry_bytes, ..form }, &all).unwrap();
+        for entry_bytes in (2..=8).filter(|bytes| *bytes != widths.entry_bytes) {
+            let section = write_as(IndexWidths { entry_bytes, ..widths }, &all).unwrap();
             assert!(candidates(&section, &hash(1)).is_err(), "{entry_bytes} bytes");
         }
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use alloy_primitives::B256;
 
 use crate::container::directory::{self, Entry};
-use crate::container::hash_index::{self, Form, Locator};
+use crate::container::hash_index::{self, IndexWidths, Locator};
 use crate::container::layout::{FileHeader, HEADER_BYTES, Place, Section};
 use crate::container::log_index;
 use crate::container::page_sums::PageSums;
@@ -42,7 +42,7 @@ pub struct PackedFile<S> {
     model: CachedModel,
     directory: PageSums,
     /// Those of the indexes, once they were read: `None` if the section is damaged.
-    hashes: OnceLock<Option<(PageSums, Form)>>,
+    hashes: OnceLock<Option<(PageSums, IndexWidths)>>,
     terms: OnceLock<Option<PageSums>>,
 }
 
@@ -215,19 +215,19 @@ impl<S: Source> PackedFile<S> {
 
     /// Returns the checksums of the hash index's pages, and its widths. The first use reads the index whole
     /// and compares its own checksum.
-    fn hashes(&self) -> Result<&(PageSums, Form), PackedError> {
+    fn hashes(&self) -> Result<&(PageSums, IndexWidths), PackedError> {
         let section = Section::Hashes;
         if self.hashes.get().is_none() {
             let place = &self.places[section as usize];
             let known = match PageSums::read(&self.source, place, section)? {
                 Some(sums) => {
-                    let form =
-                        hash_index::form(|range| self.part(section, &sums, range), place.bytes);
-                    match form {
+                    let widths =
+                        hash_index::widths(|range| self.part(section, &sums, range), place.bytes);
+                    match widths {
                         // Not remembered: the next read may succeed.
                         Err(error @ PackedError::Read { .. }) => return Err(error),
                         // Widths that no packer writes: damaged, as one with another checksum is.
-                        form => form.ok().map(|form| (sums, form)),
+                        widths => widths.ok().map(|widths| (sums, widths)),
                     }
                 }
                 None => None,
@@ -270,9 +270,9 @@ impl<S: Source> PackedFile<S> {
         hash: &B256,
         mut take: impl FnMut(Position) -> Result<Option<T>, PackedError>,
     ) -> Result<Option<T>, PackedError> {
-        let (sums, form) = self.hashes()?;
+        let (sums, widths) = self.hashes()?;
         let part = |range| self.part(Section::Hashes, sums, range);
-        let candidates = hash_index::candidates(part, form, hash)?;
+        let candidates = hash_index::candidates(part, widths, hash)?;
         // A place behind the last height is no candidate.
         for at in candidates.into_iter().filter(|at| at.height < self.header.heights) {
             let height = self.header.first + u64::from(at.height);

@@ -60,7 +60,7 @@ impl Missing {
 
 /// Result of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum ProbeResult {
     /// All pages are in memory, and will stay for a while.
     Stays,
     /// All pages are in memory, or were a moment ago, and may leave at any time.
@@ -86,7 +86,7 @@ impl Pages {
 
     /// Probes whether all of `bytes` is in memory. The first look makes room to remember so many
     /// groups.
-    pub(super) fn probe(&mut self, bytes: &[u8], room: usize) -> Found {
+    pub(super) fn probe(&mut self, bytes: &[u8], room: usize) -> ProbeResult {
         // At first use: a thread that never probes takes no memory for it.
         if self.known.is_empty() {
             self.known = vec![Known::default(); room];
@@ -96,11 +96,11 @@ impl Pages {
         if !groups(&pages).all(|(group, wanted)| self.is_known(group, wanted, counts_ms)) {
             if let Some(page) = map::missing(bytes) {
                 self.miss(page, &pages);
-                return Found::Missing;
+                return ProbeResult::Missing;
             }
             groups(&pages).for_each(|(group, found)| self.learn(group, found, counts_ms));
         }
-        if go && !bytes.is_empty() { Found::Goes } else { Found::Stays }
+        if go && !bytes.is_empty() { ProbeResult::Goes } else { ProbeResult::Stays }
     }
 
     /// Notes that some of `bytes`, which were in memory a moment ago, are not.
@@ -225,12 +225,12 @@ mod tests {
         let bytes = [1];
         let page = map::pages(&bytes).next().unwrap();
         let mut pages = pages();
-        assert_eq!(pages.probe(&bytes, KNOWN), Found::Stays);
+        assert_eq!(pages.probe(&bytes, KNOWN), ProbeResult::Stays);
         assert!(pages.knows(page) && !pages.knows(page + 1));
         pages.now_ms += KNOWN_MS - 1;
         assert!(pages.knows(page));
         pages.now_ms += 1;
-        assert!(!pages.knows(page) && pages.probe(&bytes, KNOWN) == Found::Stays);
+        assert!(!pages.knows(page) && pages.probe(&bytes, KNOWN) == ProbeResult::Stays);
         assert!(pages.knows(page));
     }
 
@@ -241,16 +241,16 @@ mod tests {
         let (bytes, cold) = (vec![1; 100], map.bytes(0..10).unwrap());
         let mut pages = pages();
         // What it never met may be old; it says nothing of others.
-        assert_eq!(pages.probe(cold, KNOWN), Found::Missing);
-        assert_eq!(pages.probe(&bytes, KNOWN), Found::Stays);
+        assert_eq!(pages.probe(cold, KNOWN), ProbeResult::Missing);
+        assert_eq!(pages.probe(&bytes, KNOWN), ProbeResult::Stays);
         learn(&mut pages, cold);
         pages.now_ms += KNOWN_MS;
-        assert_eq!(pages.probe(cold, KNOWN), Found::Missing);
-        assert_eq!(pages.probe(&bytes, KNOWN), Found::Goes);
+        assert_eq!(pages.probe(cold, KNOWN), ProbeResult::Missing);
+        assert_eq!(pages.probe(&bytes, KNOWN), ProbeResult::Goes);
         pages.now_ms += GOING_MS - 1;
-        assert_eq!(pages.probe(&bytes, KNOWN), Found::Goes);
+        assert_eq!(pages.probe(&bytes, KNOWN), ProbeResult::Goes);
         pages.now_ms += 1;
-        assert_eq!(pages.probe(&bytes, KNOWN), Found::Stays);
+        assert_eq!(pages.probe(&bytes, KNOWN), ProbeResult::Stays);
     }
 
     /// An absent part of a record, for example, needs neither a copy nor a wait.
@@ -258,8 +258,8 @@ mod tests {
     fn empty_range_is_always_resident() {
         let mut pages = pages();
         pages.gone_ms = Some(pages.now_ms);
-        assert_eq!(pages.probe(&[1], KNOWN), Found::Goes);
-        assert_eq!(pages.probe(&[], KNOWN), Found::Stays);
+        assert_eq!(pages.probe(&[1], KNOWN), ProbeResult::Goes);
+        assert_eq!(pages.probe(&[], KNOWN), ProbeResult::Stays);
     }
 
     #[test]
@@ -268,7 +268,7 @@ mod tests {
         let page = map::pages(&bytes).next().unwrap();
         let mut pages = Pages { going_ms: GOING_LOADING_MS, ..pages() };
         pages.gone_ms = Some(pages.now_ms);
-        assert_eq!(pages.probe(&bytes, KNOWN), Found::Goes);
+        assert_eq!(pages.probe(&bytes, KNOWN), ProbeResult::Goes);
         assert!(pages.knows(page));
         pages.now_ms += GOING_LOADING_MS;
         assert!(!pages.knows(page));
@@ -294,7 +294,7 @@ mod tests {
             let mut pages = pages();
             learn(&mut pages, cold);
             pages.now_ms += age_ms;
-            assert_eq!(pages.probe(cold, KNOWN), Found::Missing);
+            assert_eq!(pages.probe(cold, KNOWN), ProbeResult::Missing);
             assert_eq!(pages.gone_ms.is_some(), gone, "after {age_ms}");
         }
     }
@@ -308,7 +308,7 @@ mod tests {
         let page = map::pages(behind).next().unwrap();
         let mut pages = pages();
         learn(&mut pages, behind);
-        assert!(pages.knows(page) && pages.probe(both, KNOWN) == Found::Missing);
+        assert!(pages.knows(page) && pages.probe(both, KNOWN) == ProbeResult::Missing);
         assert!(!pages.knows(page));
         assert_eq!(
             pages.gone_ms, None,

@@ -24,7 +24,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::time::Instant;
 
-use super::pages::{Found, KNOWN_MS, Pages};
+use super::pages::{KNOWN_MS, Pages, ProbeResult};
 
 use super::map;
 use super::map::{Map, NonblockingRead};
@@ -234,16 +234,18 @@ fn find_out(map: &Map, bytes: &[u8]) -> May {
         Mode::Cold | Mode::Failed => May::Nothing,
         Mode::Watching | Mode::Sending => {
             match PAGES.with_borrow_mut(|pages| pages.probe(bytes, KNOWN)) {
-                Found::Stays => May::Touch,
-                Found::Goes => May::Copy,
-                Found::Missing => {
+                ProbeResult::Stays => May::Touch,
+                ProbeResult::Goes => May::Copy,
+                ProbeResult::Missing => {
                     MODE.set(Mode::Cold);
                     May::Nothing
                 }
             }
         }
         Mode::Loading => {
-            if PAGES.with_borrow_mut(|pages| pages.probe(bytes, KNOWN_LOADING)) == Found::Missing {
+            if PAGES.with_borrow_mut(|pages| pages.probe(bytes, KNOWN_LOADING))
+                == ProbeResult::Missing
+            {
                 map::will_need(bytes); // all at once: loading alone would read page after page
                 if map.load(bytes).is_err() {
                     MODE.set(Mode::Failed);

@@ -89,7 +89,7 @@ pub struct Candidates {
     /// Those behind the last window.
     heights: RangeInclusive<u64>,
     /// The last window's, of which those from `taken` on were not handed out yet.
-    found: Found,
+    found: WindowLogs,
     taken: usize,
     /// Packed heights that were handed out so far.
     packed: usize,
@@ -97,7 +97,7 @@ pub struct Candidates {
 
 /// Result of a window.
 #[derive(Default)]
-struct Found {
+struct WindowLogs {
     /// Logs, and packed heights with [`WHOLE`]: of one size, so that most searches copy them only.
     logs: Vec<LogAt>,
     /// Bytes of the store that were examined for it.
@@ -106,7 +106,7 @@ struct Found {
 
 impl Candidates {
     pub(crate) fn new(view: Arc<View>, heights: RangeInclusive<u64>, criteria: Criteria) -> Self {
-        Self { view, criteria, heights, found: Found::default(), taken: 0, packed: 0 }
+        Self { view, criteria, heights, found: WindowLogs::default(), taken: 0, packed: 0 }
     }
 
     /// The record at `height`, also if it is no longer served.
@@ -185,7 +185,7 @@ impl Candidates {
     /// Unpacks a height whole and compares the terms of its logs.
     fn scan_packed(&self, height: u64) -> Result<Vec<LogAt>, SearchError> {
         let record = self.view.record(height)?.ok_or(SearchError::Unreadable { height })?;
-        let mut logs = Found::default();
+        let mut logs = WindowLogs::default();
         scan(&record, &self.criteria, &mut logs)?;
         Ok(logs.logs)
     }
@@ -222,7 +222,7 @@ impl Segment {
         &self,
         heights: Range<u64>,
         criteria: &Criteria,
-        found: &mut Found,
+        found: &mut WindowLogs,
     ) -> Result<u64, SearchError> {
         let end = heights.end.min(self.end_height());
         if heights.start >= end {
@@ -252,7 +252,7 @@ impl Segment {
         packed: &Packed,
         heights: Range<u64>,
         criteria: &Criteria,
-        found: &mut Found,
+        found: &mut WindowLogs,
     ) -> Result<u64, SearchError> {
         let next = heights.start;
         let is_long = criteria.keys() > KEYS_INLINE;
@@ -283,7 +283,7 @@ impl Segment {
         &self,
         height: u64,
         criteria: &Criteria,
-        found: &mut Found,
+        found: &mut WindowLogs,
     ) -> Result<u64, SearchError> {
         let record = self.record(height)?.ok_or(SearchError::Unreadable { height })?;
         scan(&record, criteria, found)?;
@@ -292,7 +292,7 @@ impl Segment {
 }
 
 /// Compares the terms of all logs of a record.
-fn scan(record: &RecordRef, criteria: &Criteria, found: &mut Found) -> Result<(), Cold> {
+fn scan(record: &RecordRef, criteria: &Criteria, found: &mut WindowLogs) -> Result<(), Cold> {
     for (index, terms) in (0..).zip(record.terms()?) {
         found.examined += size_of::<Terms>();
         if criteria.are_met_by(&terms) {
@@ -308,7 +308,7 @@ fn look_up(
     run: u64,
     heights: &Range<u64>,
     criteria: &Criteria,
-    found: &mut Found,
+    found: &mut WindowLogs,
 ) -> u64 {
     let before = |at: u64| index.before.get(at as usize).unwrap_or_default();
     let start = heights.start - run;

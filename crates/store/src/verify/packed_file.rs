@@ -95,7 +95,7 @@ fn heights(
         let detail = format!("the header says first height {}", header.first);
         visitor.finding(finding(name, None, 0, KIND, detail));
     }
-    let mut check = Check {
+    let mut check = PackedCheck {
         range,
         name,
         identity: header.identity,
@@ -127,7 +127,7 @@ fn heights(
     Outcome::packed(&header, records, tip, digests)
 }
 
-struct Check<'c> {
+struct PackedCheck<'c> {
     range: &'c dyn PackedRange,
     name: &'c str,
     identity: Identity,
@@ -137,7 +137,7 @@ struct Check<'c> {
     findings: u32,
 }
 
-impl Check<'_> {
+impl PackedCheck<'_> {
     fn report(&mut self, height: Option<u64>, kind: &'static str, detail: String) {
         self.findings += 1;
         self.visitor.finding(finding(self.name, height, 0, kind, detail));

@@ -87,10 +87,10 @@ pub(super) fn verify(
     let file = reads::open_regular(path).map_err(|error| Error::read(path, error))?;
     let (entries, logs) = (Vec::new(), Builder::default());
     let outcome = Outcome { digests: FileDigests::new(edges), ..Outcome::default() };
-    Check { path, name, file, visitor, outcome, entries, logs, buffer: Vec::new() }.run()
+    SegmentCheck { path, name, file, visitor, outcome, entries, logs, buffer: Vec::new() }.run()
 }
 
-struct Check<'a> {
+struct SegmentCheck<'a> {
     path: &'a Path,
     name: &'a str,
     file: File,
@@ -104,7 +104,7 @@ struct Check<'a> {
     buffer: Vec<u8>,
 }
 
-impl Check<'_> {
+impl SegmentCheck<'_> {
     fn run(mut self) -> Result<Outcome, Error> {
         let len = reads::length(&self.file).map_err(|error| Error::read(self.path, error))?;
         if len < PAGE as u64 {

@@ -17,7 +17,7 @@ use crate::segment::Segment;
 ///
 /// Two files may have the same heights: a crash came before one was removed, or a full disk kept its name. Of two runs of
 /// one length that of segments is taken: a repair may have written them because the packed file is damaged.
-pub(super) fn take_run(found: &mut Vec<Candidate>) -> Vec<Candidate> {
+pub(super) fn take_run(found: &mut Vec<SegmentCandidate>) -> Vec<SegmentCandidate> {
     // The first height of the longest run that ends with each file, and the file before it in that run.
     let mut runs: Vec<(u64, Option<usize>)> = Vec::with_capacity(found.len());
     let mut by_end = HashMap::<u64, usize>::new();
@@ -50,13 +50,13 @@ pub(super) fn take_run(found: &mut Vec<Candidate>) -> Vec<Candidate> {
 }
 
 /// A segment file whose header was believed.
-pub(super) enum Candidate {
+pub(super) enum SegmentCandidate {
     Sealed(SegmentHeader, Seal),
     Active(SegmentHeader),
     Packed(Box<Segment>),
 }
 
-impl Candidate {
+impl SegmentCandidate {
     pub(super) fn header(&self) -> &SegmentHeader {
         match self {
             Self::Sealed(header, _) | Self::Active(header) => header,

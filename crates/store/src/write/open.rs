@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use super::candidate::{Candidate, open_table, take_run};
+use super::candidate::{SegmentCandidate, open_table, take_run};
 use super::options::Options;
 use super::quarantine::{Quarantine, is_any_above, set_aside};
 use super::writer::{Locks, Writer, newest};
@@ -219,7 +219,7 @@ impl Opening {
     }
 
     /// All files with a good header, ascending.
-    fn candidates(&mut self, names: &[String]) -> Result<Vec<Candidate>, Error> {
+    fn candidates(&mut self, names: &[String]) -> Result<Vec<SegmentCandidate>, Error> {
         let mut found = Vec::new();
         for base in names.iter().filter_map(|name| parse_packed_name(name)) {
             found.extend(self.inspect_packed(base)?);
@@ -228,12 +228,12 @@ impl Opening {
         for base in &bases {
             found.extend(self.inspect(*base, bases.last() == Some(base))?);
         }
-        found.sort_by_key(Candidate::base);
+        found.sort_by_key(SegmentCandidate::base);
         Ok(found)
     }
 
     /// Opens a packed file; sets it aside if it is damaged.
-    fn inspect_packed(&mut self, base: u64) -> Result<Option<Candidate>, Error> {
+    fn inspect_packed(&mut self, base: u64) -> Result<Option<SegmentCandidate>, Error> {
         let name = packed_name(base);
         let path = self.latch.dir().join(&name);
         // Without a codec it cannot be told from damage, and must not be set aside.
@@ -242,7 +242,7 @@ impl Opening {
             Ok(Ok(opened)) if opened.packed.header().first == base => {
                 let segment = Segment::packed(opened).map_err(|error| Error::read(&path, error))?;
                 self.note_identity(&path, segment.header.identity)?;
-                return Ok(Some(Candidate::Packed(Box::new(segment))));
+                return Ok(Some(SegmentCandidate::Packed(Box::new(segment))));
             }
             Ok(Ok(_)) => "its header has another first height".to_owned(),
             Ok(Err(PackedDamage::OtherVersion(_))) => return Err(Error::OtherVersion { path }),
@@ -263,7 +263,7 @@ impl Opening {
     }
 
     /// Looks at a segment's header; sets the file aside if it is damaged.
-    fn inspect(&mut self, base: u64, is_newest: bool) -> Result<Option<Candidate>, Error> {
+    fn inspect(&mut self, base: u64, is_newest: bool) -> Result<Option<SegmentCandidate>, Error> {
         let path = self.latch.dir().join(segment_name(base));
         let opened = match inspect(&path, base) {
             Err(error) if error.is_disk_failure() => {
@@ -272,8 +272,8 @@ impl Opening {
             opened => opened?,
         };
         let candidate = match opened {
-            OpenedSegment::Sealed(header, seal) => Candidate::Sealed(header, seal),
-            OpenedSegment::Active(header) => Candidate::Active(header),
+            OpenedSegment::Sealed(header, seal) => SegmentCandidate::Sealed(header, seal),
+            OpenedSegment::Active(header) => SegmentCandidate::Active(header),
             // A later release may have written it: renaming it would hide its heights from that release.
             OpenedSegment::Damaged(OTHER_VERSION) => return Err(Error::OtherVersion { path }),
             // Power went before the first sync of it: nothing in it was ever safe.
@@ -315,18 +315,18 @@ impl Opening {
 
     fn open_run(
         &mut self,
-        run: Vec<Candidate>,
+        run: Vec<SegmentCandidate>,
     ) -> Result<(Vec<Arc<Segment>>, Option<Active>), Error> {
         let mut segments: Vec<Arc<Segment>> = Vec::with_capacity(run.len());
         let mut active = None;
         for candidate in run {
             match candidate {
-                Candidate::Sealed(header, seal) => {
+                SegmentCandidate::Sealed(header, seal) => {
                     let path = self.latch.dir().join(segment_name(header.base_height));
                     segments.push(Arc::new(Segment::open_sealed(&path, header, &seal)?));
                 }
-                Candidate::Packed(segment) => segments.push(Arc::new(*segment)),
-                Candidate::Active(header) => {
+                SegmentCandidate::Packed(segment) => segments.push(Arc::new(*segment)),
+                SegmentCandidate::Active(header) => {
                     // Its first record must follow the last sealed block, else the range would have a break.
                     let newest;
                     (newest, active) = self.open_active(header, last_hash(&segments))?;

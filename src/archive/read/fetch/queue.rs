@@ -25,14 +25,14 @@ struct WaitingReads {
 }
 
 /// A place in the queue, until it is dropped.
-pub(super) struct Turn<'q> {
+pub(super) struct QueuePlace<'q> {
     queue: &'q ReadQueue,
     address: ClientAddress,
 }
 
 impl ReadQueue {
     /// Takes a place for a read of an address, or says which bound refuses it.
-    pub(super) fn enter(&self, address: ClientAddress) -> Result<Turn<'_>, &'static str> {
+    pub(super) fn enter(&self, address: ClientAddress) -> Result<QueuePlace<'_>, &'static str> {
         let mut waiting = lock(&self.waiting);
         if waiting.all >= WAITING_MAX {
             return Err("queue");
@@ -43,11 +43,11 @@ impl ReadQueue {
         }
         *count += 1;
         waiting.all += 1;
-        Ok(Turn { queue: self, address })
+        Ok(QueuePlace { queue: self, address })
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
         let mut waiting = lock(&self.queue.waiting);
         waiting.all -= 1;

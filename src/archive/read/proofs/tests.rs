@@ -46,7 +46,7 @@ fn next_segment_to_prove_is_the_one_below_those_that_join_the_served_range() {
         let known = proven.iter().map(|at| &manifest.segments[*at]);
         lock(&proofs.state).segments.extend(known.map(|entry| (entry.first, entry.digest)));
         let found = proofs.candidate(&manifest, end, None)?;
-        let Candidate { below, segment, above } = found;
+        let ProofCandidate { below, segment, above } = found;
         Some((below.map(|below| below.first), segment.first, above.first))
     };
     assert_eq!(next(&[3], 96), Some((Some(32), 64, 96)), "its own first segment");

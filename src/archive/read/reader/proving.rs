@@ -17,7 +17,7 @@ use super::ArchiveReader;
 use crate::archive::local::OpenedFile;
 use crate::archive::read::archived_files::Known;
 use crate::archive::read::fetch::{ObjectNotRead, Payer};
-use crate::archive::read::proofs::Candidate;
+use crate::archive::read::proofs::ProofCandidate;
 use crate::archive::verify::{Fault, UNPROVEN, read_segment};
 use crate::config::{Anchor, ArchiveTrust};
 use crate::rpc::methods::{LogsAt, Want};
@@ -230,7 +230,7 @@ impl ArchiveReader {
     async fn prove_candidate(
         &self,
         manifest: &Arc<Manifest>,
-        candidate: &Candidate,
+        candidate: &ProofCandidate,
         until: u64,
     ) -> Result<(), Unproven> {
         let segment = self.opened(manifest, candidate.segment).await?;

@@ -12,7 +12,7 @@ use super::fault_store::{Fault, FaultStore, Point};
 use super::packed_dir::{PackedDir, write};
 use super::support::{archive, cut_push, plain, pushed, run, whole};
 use crate::archive::error::Failed;
-use crate::archive::verify::{Check, CheckEvent, Proving, verify, verify_from};
+use crate::archive::verify::{ArchiveCheck, CheckEvent, Proving, verify, verify_from};
 use crate::archive::write::change::Writer;
 use crate::archive::write::{GcOptions, Progress, gc, push, retain};
 
@@ -235,7 +235,7 @@ fn check_says_how_far_it_is_and_goes_on_at_a_height() {
                 CheckEvent::Found(fault) => panic!("{fault:?}"),
                 CheckEvent::Read(done) => read.push((done.heights, done.segments)),
             };
-            let check = Check { local: None, proving: Some(Proving::new(None)), from };
+            let check = ArchiveCheck { local: None, proving: Some(Proving::new(None)), from };
             verify_from(&archive, check, tell).await.map(|done| (done, read))
         };
         let (whole, read) = checked(0).await.expect("it can be read");

@@ -109,7 +109,7 @@ async fn publish(
     from: usize,
 ) -> Result<(), SessionEnd> {
     for assembled in blocks {
-        session.publish(Fetched { assembled, from }, IngestReservation::Forced).await?;
+        session.publish(FetchedHeight { assembled, from }, IngestReservation::Forced).await?;
     }
     Ok(())
 }

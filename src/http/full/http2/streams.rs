@@ -130,12 +130,12 @@ impl Drop for OpenStream {
 /// State of one stream, for its clock.
 #[derive(Debug)]
 pub(super) struct Http2Stream {
-    phase: Mutex<Phase>,
+    phase: Mutex<StreamPhase>,
     line: Arc<LineTime>,
 }
 
 #[derive(Debug)]
-enum Phase {
+enum StreamPhase {
     /// Request of which some is not here, since this time.
     Reading(Instant, Arc<IdleState>),
     /// Answer under way, which ends by itself.
@@ -150,7 +150,7 @@ enum Phase {
 impl Http2Stream {
     /// A stream that waits for nothing of its client.
     pub(super) fn new(line: Arc<LineTime>) -> Arc<Self> {
-        Arc::new(Self { phase: Mutex::new(Phase::Answering), line })
+        Arc::new(Self { phase: Mutex::new(StreamPhase::Answering), line })
     }
 
     /// Stream of this task.
@@ -160,12 +160,12 @@ impl Http2Stream {
 
     /// Notes that some of its request is not here. `state` learns when it is.
     pub(super) fn reads(&self, state: &Arc<IdleState>) {
-        *lock(&self.phase) = Phase::Reading(Instant::now(), Arc::clone(state));
+        *lock(&self.phase) = StreamPhase::Reading(Instant::now(), Arc::clone(state));
     }
 
     /// Notes that hyper got a part of its response, and the next one waits for the client.
     pub(super) fn sends(&self) {
-        *lock(&self.phase) = Phase::Sending(self.line.now());
+        *lock(&self.phase) = StreamPhase::Sending(self.line.now());
     }
 
     /// Notes that the next part or the end of its response is not there yet. Its client has time from the first
@@ -173,8 +173,8 @@ impl Http2Stream {
     pub(super) fn waits(&self, pieces: &Arc<StreamPieces>) {
         let mut phase = lock(&self.phase);
         // A later note must not give the client more time.
-        if !matches!(*phase, Phase::Waiting(..)) {
-            *phase = Phase::Waiting(self.line.now(), Arc::clone(pieces));
+        if !matches!(*phase, StreamPhase::Waiting(..)) {
+            *phase = StreamPhase::Waiting(self.line.now(), Arc::clone(pieces));
         }
     }
 
@@ -182,10 +182,12 @@ impl Http2Stream {
     pub(super) fn late_at(&self, deadlines: &Deadlines) -> Option<Instant> {
         let behind = self.line.behind(Instant::now());
         match &*lock(&self.phase) {
-            Phase::Reading(since, state) => (!state.has_read()).then(|| *since + deadlines.idle),
-            Phase::Answering => None,
-            Phase::Sending(since) => Some(*since + deadlines.write + behind),
-            Phase::Waiting(since, pieces) => {
+            StreamPhase::Reading(since, state) => {
+                (!state.has_read()).then(|| *since + deadlines.idle)
+            }
+            StreamPhase::Answering => None,
+            StreamPhase::Sending(since) => Some(*since + deadlines.write + behind),
+            StreamPhase::Waiting(since, pieces) => {
                 pieces.are_held().then(|| *since + TAKEN_WITHIN * deadlines.write + behind)
             }
         }

@@ -32,7 +32,7 @@ const JITTER: u64 = 5;
 
 /// The fee rule of a chain.
 #[derive(Clone, Debug)]
-pub(crate) struct Prices {
+pub(crate) struct PriceRule {
     schedule: Schedule,
     /// Exponent that every block votes for.
     exponent: u64,
@@ -40,7 +40,7 @@ pub(crate) struct Prices {
     target: u64,
 }
 
-impl Prices {
+impl PriceRule {
     pub(crate) fn new(config: &ChainConfig, schedule: &Schedule) -> Self {
         let wanted = target(&config.profile, config.interval_ms);
         // The lowest exponent that will do: targets grow with exponents.
