@@ -50,16 +50,15 @@ impl Following {
         (ingest, reload): (&Ingest, &mut Reload),
     ) -> Self {
         if chain.endpoints.is_empty() != parts.chain.endpoints.is_empty() {
-            warn!("upstreams not replaced: without any neve is another program; restart it");
+            let reason = "without any neve is another program; restart it";
+            warn!(reason, "upstreams not replaced");
             return self;
         }
         // The quorum is that of the start. Fewer upstreams would never agree.
         let (quorum, upstreams) = (config.fetch.quorum, chain.endpoints.len());
         if upstreams > 0 && quorum > upstreams {
-            warn!(
-                upstreams,
-                quorum, "upstreams not replaced: fewer than --upstream-quorum; restart neve"
-            );
+            let reason = "fewer than --upstream-quorum; restart neve";
+            warn!(upstreams, quorum, reason, "upstreams not replaced");
             return self;
         }
         self.end().await;

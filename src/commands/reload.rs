@@ -175,7 +175,7 @@ impl Reload {
             let has_files = self.keys.is_some() || !self.header_files.is_empty();
             // With one of them SIGHUP had an effect: no warning then.
             if !has_files && self.access_log.is_none() {
-                warn!("no settings file at the start; restart neve to read one");
+                warn!(next = "restart neve to read one", "no settings file at the start");
             }
             return None;
         };

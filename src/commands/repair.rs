@@ -47,7 +47,9 @@ async fn repair_all(config: Config) -> Result<bool, StartError> {
     }
     let chain = Upstreams::of(&config.source, &[]).await?;
     let Opened { writer, reader, notes, has_dropped } = open(&config, place.path())?;
-    notes.iter().for_each(|note| warn!(target: crate::observe::log::NOTES, "{note}"));
+    notes
+        .iter()
+        .for_each(|note| warn!(target: crate::observe::log::NOTES, note, "store recovered"));
     let (scrubbed, dir) = (reader.clone(), place.path().to_owned());
     let scrubbing = tokio::task::spawn_blocking(move || {
         // A scrub notes damage in the reader, and `damaged` tells of it.
@@ -83,11 +85,11 @@ async fn repair_all(config: Config) -> Result<bool, StartError> {
     };
     failed.iter().for_each(|(segment, why)| error!(segment, why, "segment not repaired"));
     if lost {
-        error!("no segment can be served; neve serve fetches the heights again");
+        error!(next = "neve serve fetches the heights again", "no segment can be served");
     }
     if has_dropped && !lost {
         // No upstream is asked for them here.
-        error!("heights above the served range were dropped; neve serve fetches them again");
+        error!(next = "neve serve fetches them again", "heights above served range dropped");
     }
     let finished = finish(ingest, writer, config.http.drain_timeout).await;
     // The end of the writer may serve segments again.
@@ -106,7 +108,7 @@ async fn is_proven(dir: &Path, admitted: AdmittedKeys) -> Result<bool, StartErro
     let findings = verifying.await.map_err(io::Error::other)?;
     let findings = findings.map_err(|error| StartError::Unverified(error.to_string()))?;
     if findings > 0 {
-        error!(findings, "findings are left that neve repair cannot mend");
+        error!(findings, "findings left after repair");
     }
     Ok(findings == 0)
 }

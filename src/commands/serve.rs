@@ -124,7 +124,7 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
 /// Opens the store, tells what recovery did, and takes the chain and rules that its stamp names.
 fn open_store(config: &Config, place: &StoreDir) -> Result<(Arc<Serving>, Writer), StartError> {
     let Opened { writer, reader, notes, .. } = open(config, place.path())?;
-    notes.iter().for_each(|note| warn!(target: observe::log::NOTES, "{note}"));
+    notes.iter().for_each(|note| warn!(target: observe::log::NOTES, note, "store recovered"));
     let serving = Arc::new(Serving::new(reader));
     if let Some(stamp) = writer.stamp() {
         serving.identify(stamp.identity);
@@ -244,11 +244,11 @@ impl Signals {
             }
             tokio::select! {
                 _ = self.terminate.recv() => {
-                    info!("SIGTERM");
+                    info!("SIGTERM received");
                     return None;
                 }
                 _ = self.interrupt.recv() => {
-                    info!("SIGINT");
+                    info!("SIGINT received");
                     return None;
                 }
                 // A terminal sends it too when it closes: that is no wish to stop.

@@ -154,7 +154,7 @@ impl Veil {
         if self.keys.hide(&mut self.held) && !self.found {
             self.found = true;
             let upstream = self.keys.upstream();
-            warn!(upstream, "key hidden in a response of the upstream; check the key");
+            warn!(upstream, next = "check the key", "key hidden in a response");
         }
         let waiting = self.keys.longest().saturating_sub(1);
         self.held.split_to(self.held.len().saturating_sub(waiting)).freeze()

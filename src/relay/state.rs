@@ -350,7 +350,8 @@ impl RelayState {
             return Ok(());
         }
         let upstream = &*self.endpoints[place].name;
-        warn!(upstream, "response withheld: it repeats a key of the upstream; check the key");
+        let reason = "it repeats a key of the upstream; check the key";
+        warn!(upstream, reason, "response withheld");
         Err(Failure::Secret)
     }
 

@@ -1,4 +1,4 @@
-//! Rules of the prose: sentences, names, doc comments, tables, links, paths, commits. `cargo test --test words`.
+//! Rules of the prose: sentences, names, doc comments, log messages, tables, links, paths, commits. `cargo test --test words`.
 //!
 //! `cargo test --test words counts -- --nocapture` prints the length of the sentences.
 
@@ -7,6 +7,7 @@ mod commits;
 mod counts;
 mod glossary;
 mod links;
+mod log_messages;
 mod markdown;
 mod names;
 mod sentences;

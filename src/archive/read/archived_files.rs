@@ -349,7 +349,7 @@ fn open_over(
         ObjectNotRead::Changed
     })?;
     if !named.are_in(&segment) {
-        warn!(object = %name, "archived segment has other blocks than the manifest names");
+        warn!(object = %name, "archived segment has other blocks");
         return Err(ObjectNotRead::Changed);
     }
     Ok(segment)

@@ -304,7 +304,7 @@ impl Proofs {
         let line = Note::Segment(entry.first, entry.digest).line();
         if let Err(error) = append(&self.path, &line) {
             // The next run proves it anew.
-            warn!(file = %self.path.display(), %error, "proof of an archived segment not kept");
+            warn!(file = %self.path.display(), %error, "proof of archived segment not kept");
         }
         lock(&self.state).segments.insert(entry.first, entry.digest);
     }

@@ -52,7 +52,9 @@ async fn import(config: &Config, args: &ImportArgs) -> Result<bool, StartError> 
     let place = StoreDir::of(config)?;
     let chain = Upstreams::of(&config.source, &[]).await?;
     let Opened { writer, reader, notes, .. } = open(config, place.path())?;
-    notes.iter().for_each(|note| warn!(target: crate::observe::log::NOTES, "{note}"));
+    notes
+        .iter()
+        .for_each(|note| warn!(target: crate::observe::log::NOTES, note, "store recovered"));
     let lines = input::start(args.file.as_deref());
     let mut lines = lines.map_err(|error| StartError::Input(error.to_string()))?;
     let stamp = writer.stamp();
@@ -66,7 +68,7 @@ async fn import(config: &Config, args: &ImportArgs) -> Result<bool, StartError> 
         parts.writing(writer, config.retention, config.fsync_interval, config.unpacked_bytes)?;
     let begin = ImportBegin { last, identity, chain_id: args.chain_id };
     let mut importer = Importer::new(config, (&serving, &parts.status), ingest, begin)?;
-    info!(head = last.map(|(head, _)| head), "importing");
+    info!(head = last.map(|(head, _)| head), "import begins");
     // A signal ends the import at any point. Heights that the writer has by then are stored all the
     // same.
     let ended = tokio::select! {
@@ -123,7 +125,7 @@ fn conclude(ended: Option<Result<(), ImportError>>, counts: Counts, serving: &Se
     }
     let next = match ended {
         Some(Ok(())) => {
-            info!(stored, held, unsettled, first, head, "imported");
+            info!(stored, held, unsettled, first, head, "import finished");
             return below == 0 && evicted == 0; // the store has no line of those
         }
         Some(Err(ImportError::Line { number, height, why })) => {
@@ -135,10 +137,10 @@ fn conclude(ended: Option<Result<(), ImportError>>, counts: Counts, serving: &Se
             AGAIN
         }
         None => {
-            warn!("interrupted");
+            warn!("import interrupted");
             AGAIN
         }
     };
-    info!(stored, held, head, "{next}");
+    info!(stored, held, head, next, "import incomplete");
     false
 }

@@ -264,7 +264,13 @@ impl Importer {
         if self.said.elapsed() >= PROGRESS_EVERY {
             self.said = Instant::now();
             let Counts { stored, held, .. } = self.counts;
-            info!(line = number, head = self.last.map(|(head, _)| head), stored, held, "importing");
+            info!(
+                line = number,
+                head = self.last.map(|(head, _)| head),
+                stored,
+                held,
+                "import goes on"
+            );
         }
         Ok(())
     }

@@ -217,7 +217,7 @@ impl Listeners {
 
     /// Stops accepting, lets answers under way finish, and says if they did not.
     pub(crate) async fn drain(self, limit: Duration) {
-        info!("draining");
+        info!("draining connections");
         let _ = self.drain.send(true);
         let mut workers = Vec::new();
         for accepting in self.accepting {

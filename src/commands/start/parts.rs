@@ -254,7 +254,7 @@ pub(crate) async fn finish(ingest: Ingest, writer: JoinHandle<()>, limit: Durati
     let joined = tokio::task::spawn_blocking(move || writer.join());
     let joined = timeout(limit, joined).await;
     match &joined {
-        Ok(Ok(Ok(()))) => info!("stopped"),
+        Ok(Ok(Ok(()))) => info!("neve stopped"),
         Ok(_) => error!("the writer panicked"),
         Err(_) => warn!("writer did not finish in time"),
     }

@@ -26,7 +26,7 @@ pub(crate) async fn run(serving: Arc<Serving>, handoffs: Vec<Handoff>) {
     wait_for_block(&serving).await;
     notify(&[NotifyState::Ready, NotifyState::Status("serving")]);
     if let Some(limit) = sd_notify::watchdog_enabled() {
-        info!(?limit, "watchdog");
+        info!(?limit, "watchdog enabled");
         // sd_watchdog_enabled(3) recommends half of the time.
         watch(limit / 2, &handoffs).await;
     }

@@ -109,7 +109,7 @@ impl<'f> BackfillInterval<'f> {
         self.settle_above(&mut window).await?;
         let built = history.finish().await??;
         let heights = self.follower.ingest.prepend(built).await??;
-        info!(first, last, heights, elapsed = ?begun.elapsed(), "backfilled");
+        info!(first, last, heights, elapsed = ?begun.elapsed(), "heights backfilled");
         Ok(())
     }
 

@@ -182,7 +182,7 @@ impl<'f> Session<'f> {
         self.first = next;
         self.note_verified();
         self.follower.status.begin_catch_up(next);
-        info!(next, upstream_head = head, "following");
+        info!(next, upstream_head = head, "following upstreams");
         Ok(next)
     }
 

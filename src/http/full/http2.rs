@@ -93,7 +93,7 @@ pub(super) async fn serve(
     let account = service.responder.rpc.memory.account(address);
     let Some(_memory) = account.reserve(Holder::Head, CONNECTION_BYTES) else {
         let _ = (&stream).write(NO_ROOM); // as far as it goes at once
-        return debug!("no memory for a connection of HTTP/2");
+        return debug!("no memory for HTTP/2 connection");
     };
     let stream = match TcpStream::from_std(stream) {
         Ok(stream) => stream,

@@ -90,7 +90,7 @@ impl Loop {
         }
         if segments + quarantined > 0 {
             counter!("neve_blocks_evicted_total").increment(heights);
-            info!(segments, quarantined, heights, bytes = %Human(bytes), "evicted");
+            info!(segments, quarantined, heights, bytes = %Human(bytes), "segments evicted");
         }
         Ok(evicted)
     }

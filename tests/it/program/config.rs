@@ -324,7 +324,7 @@ fn standard_error_is_json_throughout_if_the_log_is() {
         line["message"].as_str().expect("a message").to_owned()
     };
     let all: Vec<_> = log.lines().map(text).collect();
-    assert!(all.iter().any(|message| message == "following"), "{all:?}");
+    assert!(all.iter().any(|message| message == "following upstreams"), "{all:?}");
     let warned = all.iter().filter(|message| *message == "settings not reloaded").count() as u64;
     assert!((1..=seconds).contains(&warned), "{warned} in {seconds} s");
     // A wrong setting is a line of JSON, too, by flag, by variable and by the file.

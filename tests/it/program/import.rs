@@ -91,12 +91,12 @@ fn imported_store_has_the_digest_and_the_bytes_of_the_exported_one() {
     let store = dir.path().join("store");
     let (code, log) = import(&store, &["--chain-id", &id, &file]);
     assert_eq!(code, Some(0), "{log}");
-    assert!(log.contains("imported stored=382 held=0"), "{log}");
+    assert!(log.contains("import finished stored=382 held=0"), "{log}");
     assert_eq!(digest(&store), expected);
     // A second run has nothing to do, and does not need the chain.
     let (code, log) = import(&store, &[&file]);
     assert_eq!(code, Some(0), "{log}");
-    assert!(log.contains("imported stored=0 held=382"), "{log}");
+    assert!(log.contains("import finished stored=0 held=382"), "{log}");
     let neve = Neve::start(dir.path(), &["--upstream", &node.url(), "--start", "0"]);
     let (code, log) = import(&store, &[&file]);
     assert_eq!(code, Some(2), "{log}");

@@ -238,7 +238,7 @@ fn store_is_synced_at_the_end_without_time_for_responses() {
     let neve = Neve::start(dir.path(), &arguments);
     neve.wait_for_head(339);
     neve.signal(Signal::TERM);
-    neve.wait_for_log("INFO stopped");
+    neve.wait_for_log("INFO neve stopped");
     let log = neve.log();
     assert!(!log.contains("writer did not finish"), "{log}");
 }

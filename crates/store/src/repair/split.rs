@@ -148,7 +148,7 @@ impl Writer {
             };
             match named {
                 Err(error) if error.is_disk_full() => {
-                    tracing::warn!(%error, "part of a segment not named yet");
+                    tracing::warn!(%error, "segment part not named yet");
                     return Ok(());
                 }
                 named => named?,

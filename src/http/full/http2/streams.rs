@@ -227,7 +227,7 @@ where
             tokio::select! {
                 biased; // a look of the clock polls both: a stream that waits for memory asks again
                 () = future => {}
-                () = clock.late(deadlines) => debug!("stream of HTTP/2 reset: its client is late"),
+                () = clock.late(deadlines) => debug!("HTTP/2 stream reset as late"),
             }
         }));
     }
