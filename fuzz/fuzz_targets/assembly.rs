@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use neve_chain::{
-    AdmittedKeys, Block, BlockFees, Checks, FeeHistory, FeeRule, Form, HeaderAnswer, HeaderForm,
+    AdmittedKeys, Block, BlockFees, Checks, FeeHistory, FeeRule, Form, ClaimedHeader, HeaderForm,
     Receipts, new_head, raw_block, raw_header, raw_receipts, raw_transaction,
 };
 use neve_record::assemble::{Assembled, assemble};
@@ -30,7 +30,7 @@ fuzz_target!(|input: &[u8]| {
 /// Reads both in the looser form, too.
 fn read_all(block: &[u8], receipts: &[u8]) {
     for form in [Form::Node, Form::Any] {
-        if let Ok(answer) = HeaderAnswer::parse_as(block, form) {
+        if let Ok(answer) = ClaimedHeader::parse_as(block, form) {
             drop(answer.check());
         }
         let receipts = Receipts::parse_as(receipts, form);

@@ -82,8 +82,8 @@ impl CallError {
         }
     }
 
-    /// True if another question might be answered.
-    pub(crate) fn is_about_the_question(&self) -> bool {
+    /// True if another call might be answered.
+    pub(crate) fn is_about_the_call(&self) -> bool {
         use CallError::{InvalidJson, NotServed, Rpc, Status, TooLarge};
         matches!(self, NotServed(_) | Status(..) | TooLarge(_) | InvalidJson(_) | Rpc { .. })
     }

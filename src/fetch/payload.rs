@@ -141,7 +141,7 @@ pub(crate) fn is_of_another(failed: &FetchError, texts: &Payload, height: u64) -
     match failed {
         FetchError::NotYet => true,
         FetchError::Refused(..) => !are_of(texts, height),
-        FetchError::Call(error) => error.is_about_the_question(),
+        FetchError::Call(error) => error.is_about_the_call(),
         FetchError::Stalled => false,
     }
 }

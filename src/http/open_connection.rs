@@ -69,7 +69,7 @@ pub(crate) enum ToFast {
     Drain,
     /// The service of the thread is another one.
     Renewed,
-    /// A question whether the thread goes on.
+    /// A probe whether the thread goes on.
     Alive(oneshot::Sender<()>),
     /// The end: no more connections will come.
     Last,

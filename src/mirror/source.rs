@@ -141,7 +141,7 @@ impl MirrorSource {
         status: Arc<Status>,
     ) -> Self {
         status.change_mirror(|mirror| mirror.url.clone_from(&endpoint.name));
-        // Each question has a connection of its own: most of them take long.
+        // Each request has a connection of its own: most of them take long.
         let connections = Connections {
             connect_timeout: config.connect_timeout,
             read_bytes: None,

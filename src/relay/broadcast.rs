@@ -18,11 +18,13 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::time::timeout_at;
 
-use super::answer::{Answer, AnswerBody, BegunBody, Counted, transactions_bytes_max};
 use super::exchange::{Relay, RelayRequest, SharedGuard, TokioInstant};
 use super::failure::Failure;
 use super::gate::UpstreamGate;
 use super::state::RelayState;
+use super::upstream_response::{
+    BegunBody, Counted, UpstreamBody, UpstreamResponse, transactions_bytes_max,
+};
 use crate::rpc::{Transactions, answers_of};
 use crate::shared::lock::lock;
 
@@ -126,7 +128,7 @@ impl Relay {
         request: &RelayRequest,
         sent: Transactions,
         mut counted: Counted,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<UpstreamResponse, Failure> {
         let deadline = TokioInstant::now() + self.state.config.timeout;
         let mut outcomes = self.send_to_all(request, sent, deadline);
         let (mut best, mut failure) = (Best::new(sent), Failure::NoUpstream);
@@ -208,10 +210,10 @@ impl Relay {
         }
     }
 
-    fn answer(&self, bytes: Bytes, deadline: TokioInstant, counted: Counted) -> Answer {
+    fn answer(&self, bytes: Bytes, deadline: TokioInstant, counted: Counted) -> UpstreamResponse {
         let (max, begun, tick) = (bytes.len(), BegunBody::whole(bytes), self.ticker.tick());
-        let body = AnswerBody::new((begun, None), max, deadline, tick, counted);
-        Answer { status: StatusCode::OK, content_type: Some(JSON), behind: false, body }
+        let body = UpstreamBody::new((begun, None), max, deadline, tick, counted);
+        UpstreamResponse { status: StatusCode::OK, content_type: Some(JSON), behind: false, body }
     }
 }
 

@@ -17,12 +17,12 @@ use tokio::time::timeout;
 use self::probe::ask_own;
 use self::tried::is_last;
 pub(super) use self::tried::{Tried, UpstreamOutcome};
-use super::answer::{Answer, AnswerBody, BegunBody, Counted, Veil};
 use super::failure::Failure;
 use super::gate::UpstreamGate;
 use super::hops::Hops;
 use super::lacks::Lack;
 use super::state::{Candidate, RelayState};
+use super::upstream_response::{BegunBody, Counted, UpstreamBody, UpstreamResponse, Veil};
 use crate::client::{StreamClient, Ticker};
 use crate::rpc::{CallFacts, Transactions};
 use crate::shared::{ClientAddress, Reservation};
@@ -146,7 +146,7 @@ impl Relay {
     /// Sends a request to an upstream, and returns its response once its head is there. If it only
     /// reads, another upstream is asked after a failure; otherwise only if nothing of it was sent.
     /// Dropped, it ends the request.
-    pub(crate) async fn send(&self, request: &RelayRequest) -> Result<Answer, Failure> {
+    pub(crate) async fn send(&self, request: &RelayRequest) -> Result<UpstreamResponse, Failure> {
         let now = TokioInstant::now();
         let mut counted = Counted::new(now);
         if let Some(sent) = request.sends.filter(|_| self.state.config.broadcast) {
@@ -158,8 +158,8 @@ impl Relay {
                 let max = self.state.config.response_bytes_max;
                 let deadline = now + self.state.config.timeout;
                 let tick = self.ticker.tick();
-                let body = AnswerBody::new((body, veil), max, deadline, tick, counted);
-                Ok(Answer { status, content_type, behind, body })
+                let body = UpstreamBody::new((body, veil), max, deadline, tick, counted);
+                Ok(UpstreamResponse { status, content_type, behind, body })
             }
             Err(failure) => {
                 counted.outcome = failure.label();

@@ -1,6 +1,5 @@
 //! Relays calls that neve cannot answer to upstreams, over connections of its own.
 
-mod answer;
 mod breaker;
 mod broadcast;
 mod exchange;
@@ -13,10 +12,11 @@ mod issued;
 mod lacks;
 pub(crate) mod sockets;
 mod state;
+mod upstream_response;
 
-pub(crate) use answer::{AnswerBody, Counted};
 pub(crate) use exchange::{ATTEMPTS_MAX, Kept, Relay, RelayRequest, SharedGuard};
 pub(crate) use failure::Failure;
 use gate::UpstreamGate;
 pub(crate) use hops::Hops;
 pub(crate) use state::{Candidate, RelayState};
+pub(crate) use upstream_response::{Counted, UpstreamBody};

@@ -9,13 +9,13 @@ use hyper::{Response, StatusCode};
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tracing::warn;
 
-use super::answer::transactions_bytes_held;
 use super::failure::Failure;
 use super::gate::{UpstreamGate, UpstreamRank};
 use super::hedge::HedgeBudget;
 use super::hops::Hops;
 use super::issued::Issued;
 use super::lacks::Lack;
+use super::upstream_response::transactions_bytes_held;
 use crate::client::{KeySearch, retry_after};
 use crate::config::settings::{LiveRate, LiveRates, RelayConfig};
 use crate::config::{Endpoint, RelayRule};

@@ -55,10 +55,10 @@ impl Rpc {
         caller: &mut Caller<'_>,
     ) -> Result<RpcResponse, Cold> {
         if messages.is_empty() {
-            return Ok(RpcResponse::Answer(lone_error(b"null", &RpcError::EMPTY_BATCH)));
+            return Ok(RpcResponse::Served(lone_error(b"null", &RpcError::EMPTY_BATCH)));
         }
         if messages.len() > self.limits.batch_items_max {
-            return Ok(RpcResponse::Answer(too_many(messages)));
+            return Ok(RpcResponse::Served(too_many(messages)));
         }
         if !ids_fit(messages, caller) {
             return Ok(RpcResponse::NoRoom);

@@ -68,7 +68,7 @@ impl Rpc {
 /// True if the calls of a frame have their effects.
 fn keeps_effects(reply: &RpcResponse) -> bool {
     match reply {
-        RpcResponse::Answer(_) | RpcResponse::Mixed(_) | RpcResponse::Split(_) => true,
+        RpcResponse::Served(_) | RpcResponse::Mixed(_) | RpcResponse::Split(_) => true,
         // A batch is refused whole, so none of its calls may have an effect.
         RpcResponse::Miss(_)
         // The upstream gets the whole message, also the parts that neve has answered.
@@ -83,7 +83,7 @@ fn keeps_effects(reply: &RpcResponse) -> bool {
 /// The frame of a response. One without a body is not sent.
 fn frame_of(reply: RpcResponse) -> WsResponse {
     match reply {
-        RpcResponse::Answer(body)
+        RpcResponse::Served(body)
         | RpcResponse::Miss(body)
         | RpcResponse::Mixed(Mixed { body, .. }) => {
             if body.len() == 0 {

@@ -33,8 +33,8 @@ impl Rpc {
     ) -> Result<(RpcResponse, Calls), Cold> {
         let mut caller = Caller::new(Transport::Http(accepts), work, self.memory.account(address));
         let reply = match self.parse(body) {
-            Request::Empty => Ok(RpcResponse::Answer(ResponseBody::default())),
-            Request::Malformed => Ok(RpcResponse::Answer(lone_error(b"null", &RpcError::PARSE))),
+            Request::Empty => Ok(RpcResponse::Served(ResponseBody::default())),
+            Request::Malformed => Ok(RpcResponse::Served(lone_error(b"null", &RpcError::PARSE))),
             Request::Single(message) => self.single(&message, &mut caller),
             Request::Batch(messages) => self.batch(&messages, &mut caller),
         };
@@ -51,9 +51,9 @@ impl Rpc {
         // Another thread repeats the whole body, so the changes of this attempt go.
         let reply = reply.inspect_err(|_| changes.undo(&self.filters))?;
         let reply = match reply {
-            RpcResponse::Answer(mut body) if memory.covers(body.held()) => {
+            RpcResponse::Served(mut body) if memory.covers(body.held()) => {
                 body.keep(memory.into_reservation());
-                RpcResponse::Answer(body)
+                RpcResponse::Served(body)
             }
             RpcResponse::Miss(mut body) if memory.covers(body.held()) => {
                 body.keep(memory.into_reservation());
@@ -139,7 +139,7 @@ impl Rpc {
             }
             Request::Batch(messages) => self.missed_batch(&messages, &why, &mut caller),
             // The store is not needed for these.
-            Request::Empty | Request::Malformed => RpcResponse::Answer(ResponseBody::default()),
+            Request::Empty | Request::Malformed => RpcResponse::Served(ResponseBody::default()),
         };
         // Nothing here reads the store.
         self.settle(Ok(reply), caller).unwrap_or((RpcResponse::NoRoom, Calls::default()))
@@ -197,7 +197,7 @@ impl Rpc {
             Err(Unanswered::Missed(why)) => return Ok(self.missed(message, &why)),
             Err(Unanswered::Cold) => return Err(Cold),
         }
-        Ok(RpcResponse::Answer(out.finish()?))
+        Ok(RpcResponse::Served(out.finish()?))
     }
 
     /// Relays or refuses a single call.

@@ -11,7 +11,7 @@ use crate::rpc::cursors::UndoLog;
 /// Response to a body.
 pub(crate) enum RpcResponse {
     /// The node's answer.
-    Answer(ResponseBody),
+    Served(ResponseBody),
     /// A full node must be asked. The body says so too.
     Miss(ResponseBody),
     /// A batch that neve answers in part: the rest is refused.
@@ -44,7 +44,7 @@ impl RpcResponse {
         let (misses, answered) = (split.refused, split.served > 0);
         let body = split.finish()?;
         Ok(match misses {
-            0 => Self::Answer(body),
+            0 => Self::Served(body),
             _ => Self::Mixed(Mixed { body, misses, answered, own: true, behind: false }),
         })
     }
@@ -66,7 +66,7 @@ impl RpcResponse {
 /// Response to a frame of a WebSocket.
 pub(crate) enum WsResponse {
     /// A response that is sent as a message.
-    Answer(ResponseBody),
+    Served(ResponseBody),
     /// No message: all of the frame was notifications or responses.
     Nothing,
     /// An upstream must be asked.
@@ -89,7 +89,7 @@ pub(crate) enum WsResponse {
 pub(crate) fn framed(mut body: ResponseBody) -> WsResponse {
     body.end_line();
     // The node echoes it all the same. RFC 6455, 8.1, has a client fail the connection then.
-    if body.is_utf8() { WsResponse::Answer(body) } else { WsResponse::NotUtf8 }
+    if body.is_utf8() { WsResponse::Served(body) } else { WsResponse::NotUtf8 }
 }
 
 /// Response to a client that has gone.

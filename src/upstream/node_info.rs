@@ -18,9 +18,9 @@ use crate::config::Endpoint;
 /// The path of the node's own facts, and bytes of its answers.
 const INFO: &str = "/ext/info";
 const INFO_BYTES_MAX: usize = 64 << 10;
-/// Time between two questions for upgrades. A node learns of one when it is upgraded itself.
+/// Time between two requests for upgrades. A node learns of one when it is upgraded itself.
 const ASK_INTERVAL: Duration = Duration::from_hours(6);
-/// Time of the first question: following begins before it.
+/// Time of the first request: following begins before it.
 const FIRST_ASKED_AFTER: Duration = Duration::from_mins(1);
 /// Time for an answer, where nothing waits for it.
 const PATIENCE: Duration = Duration::from_secs(30);

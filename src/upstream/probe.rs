@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use neve_chain::{Block, Form, HeaderAnswer, TotalDifficulty};
+use neve_chain::{Block, ClaimedHeader, Form, TotalDifficulty};
 use neve_jsonrpc::Rules;
 use neve_store::Hash;
 
@@ -88,7 +88,7 @@ impl RpcClient {
     ) -> Result<Option<TotalDifficulty>, CallError> {
         let header = self.header(height).await?;
         // It is not stored, so its layout is of no interest.
-        let answer = header.and_then(|header| HeaderAnswer::parse_as(&header, Form::Any).ok());
+        let answer = header.and_then(|header| ClaimedHeader::parse_as(&header, Form::Any).ok());
         let Some(answer) = answer.filter(|a| a.header.number == height && a.check().is_ok()) else {
             return Ok(None);
         };

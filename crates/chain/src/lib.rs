@@ -48,7 +48,7 @@ pub use derived::{
     FeeRequest, FeeRule, GasClock, HeaderForm, NewestBlock, gas_excess, gas_price, gas_target,
     new_head, next_base_fee, raw_block, raw_header, raw_receipts, raw_transaction,
 };
-pub use header::{CheckedHeader, Header, HeaderAnswer, TotalDifficulty};
+pub use header::{CheckedHeader, ClaimedHeader, Header, TotalDifficulty};
 pub use json::{AdmittedKeys, Form, Hex};
 pub use receipts::{
     CheckedReceipts, Disproof, Log, LogBody, LogData, Proof, Receipt, ReceiptBody, Receipts,

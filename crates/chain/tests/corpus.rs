@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, ops::Range};
 
 use alloy_primitives::hex;
 use neve_chain::{
-    AdmittedKeys, Block, CheckedBlock, CheckedReceipts, Checks, HeaderAnswer, Receipts,
+    AdmittedKeys, Block, CheckedBlock, CheckedReceipts, Checks, ClaimedHeader, Receipts,
     TotalDifficulty, atomic, encode_block,
 };
 use support::{CORPORA, Height, chain, result, rows};
@@ -59,7 +59,7 @@ fn every_block_is_proven() {
 fn helicon_blocks_are_asynchronous() {
     for corpus in CORPORA {
         for (number, height) in chain(corpus).iter().enumerate() {
-            let header = HeaderAnswer::parse(height.full.as_bytes()).unwrap().header;
+            let header = ClaimedHeader::parse(height.full.as_bytes()).unwrap().header;
             let helicon = corpus == "v1.15.0" && number >= 202;
             assert_eq!(header.settles().is_some(), helicon, "{corpus} {number}");
         }
@@ -133,7 +133,7 @@ fn header_answers_are_a_part_of_the_block() {
             if !row.rpc.starts_with("eth_getHeaderBy") || text == "null" || text.contains("null") {
                 continue;
             }
-            let answer = HeaderAnswer::parse(text.as_bytes()).unwrap();
+            let answer = ClaimedHeader::parse(text.as_bytes()).unwrap();
             answer.check().unwrap();
             let height = &chain[answer.header.number as usize];
             assert_eq!(without_body(&height.full), text);

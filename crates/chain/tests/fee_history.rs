@@ -7,8 +7,8 @@ mod support;
 
 use alloy_primitives::U256;
 use neve_chain::{
-    Block, BlockFees, EMPTY_FEE_HISTORY, FeeHistory, FeeRefusal, FeeRequest, FeeRule, Header,
-    HeaderAnswer, NewestBlock, next_base_fee,
+    Block, BlockFees, ClaimedHeader, EMPTY_FEE_HISTORY, FeeHistory, FeeRefusal, FeeRequest,
+    FeeRule, Header, NewestBlock, next_base_fee,
 };
 use serde_json::Value;
 use support::{CORPORA, Height, chain, rows, text};
@@ -35,7 +35,7 @@ impl Node {
                 BlockFees::from_receipts(block, receipts).unwrap()
             }
         };
-        let header = |height: &Height| HeaderAnswer::parse(height.full.as_bytes()).unwrap().header;
+        let header = |height: &Height| ClaimedHeader::parse(height.full.as_bytes()).unwrap().header;
         let chain = chain(corpus);
         let headers: Vec<Header> = chain.iter().map(header).collect();
         let settled = headers.last().unwrap().settled_through();

@@ -9,7 +9,7 @@ mod support;
 use std::{sync::LazyLock, time::Duration};
 
 use neve_chain::{
-    AdmittedKeys, Block, BlockFees, Checks, FeeHistory, FeeRule, Form, Header, HeaderAnswer,
+    AdmittedKeys, Block, BlockFees, Checks, ClaimedHeader, FeeHistory, FeeRule, Form, Header,
     HeaderForm, Receipts, atomic, new_head, next_base_fee, raw_block, raw_header, raw_receipts,
     raw_transaction,
 };
@@ -30,7 +30,7 @@ static HEIGHTS: LazyLock<Vec<Height>> = LazyLock::new(|| {
 /// Gives a text to everything that reads one. Says whether a block was proven.
 fn read_all(block: &[u8], receipts: &[u8]) -> bool {
     for form in [Form::Node, Form::Any] {
-        if let Ok(answer) = HeaderAnswer::parse_as(block, form) {
+        if let Ok(answer) = ClaimedHeader::parse_as(block, form) {
             drop(answer.check());
         }
         if let Ok(block) = Block::parse_as(block, form) {

@@ -11,7 +11,7 @@ mod support;
 use std::collections::BTreeMap;
 
 use alloy_primitives::B256;
-use neve_chain::{AdmittedKeys, Block, Checks, Form, HeaderAnswer, Receipts, atomic};
+use neve_chain::{AdmittedKeys, Block, Checks, ClaimedHeader, Form, Receipts, atomic};
 use rewrite::granite;
 use serde_json::{Value, value::RawValue};
 use support::{text, zstd_lines};
@@ -33,7 +33,7 @@ fn member<'t>(row: &'t str, name: &str) -> &'t [u8] {
 #[test]
 fn the_first_blocks() {
     let genesis = text("c_chain/single/mainnet_0_genesis.json");
-    let genesis = HeaderAnswer::parse_as(genesis.as_bytes(), Form::Any).unwrap();
+    let genesis = ClaimedHeader::parse_as(genesis.as_bytes(), Form::Any).unwrap();
     let mut parent = genesis.check().unwrap().hash();
     let (mut blocks, mut transactions, mut logs, mut atomic) = (0, 0, 0, 0);
     for row in zstd_lines("c_chain/blocks_1-66_full.jsonl.zst") {
@@ -65,7 +65,7 @@ fn single_headers() {
         ("mainnet_42845876_header", 42_845_876),
     ] {
         let json = text(&format!("c_chain/single/{file}.json"));
-        let answer = HeaderAnswer::parse_as(json.as_bytes(), Form::Any).unwrap();
+        let answer = ClaimedHeader::parse_as(json.as_bytes(), Form::Any).unwrap();
         answer.check().unwrap();
         assert_eq!(answer.header.number, number);
     }

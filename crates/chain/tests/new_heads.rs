@@ -7,7 +7,7 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use neve_chain::{HeaderAnswer, HeaderForm, new_head};
+use neve_chain::{ClaimedHeader, HeaderForm, new_head};
 use serde_json::{Value, value::RawValue};
 use support::{CORPORA, Height, chain, recorded};
 
@@ -73,7 +73,7 @@ fn the_forms_differ_in_the_keys_of_helicon() {
     let keys = "\"targetExponent\":null,\"minPriceExponent\":null,\"settledHeight\":null,\
         \"settledGasUnix\":null,\"settledGasNumerator\":null,\"settledExcess\":null,\"hash\"";
     assert_eq!(old.replace("\"hash\"", keys), new);
-    let hash = HeaderAnswer::parse(text.as_bytes()).unwrap().hash;
+    let hash = ClaimedHeader::parse(text.as_bytes()).unwrap().hash;
     assert!(old.ends_with(&format!("\"hash\":\"{hash}\"}}")));
     assert!(new_head(b"null", HeaderForm::V1_14).is_err());
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use neve_chain::{
-    AdmittedKeys, Block as Parsed, CheckedBlock, Checks, Header, HeaderAnswer, Kind, Proof,
+    AdmittedKeys, Block as Parsed, CheckedBlock, Checks, ClaimedHeader, Header, Kind, Proof,
     ProofError, Receipts, Settlement, TotalDifficulty, atomic, next_base_fee,
 };
 use neve_devnet::{Block, Chain, ChainConfig, Helicon, Part, Profile, Signatures};
@@ -60,7 +60,7 @@ fn walk(config: &ChainConfig, count: usize, rules: Rules) -> Seen {
 /// The other answers about a block are cut from the same cloth.
 fn check_forms(made: &Block, block: &CheckedBlock<'_>, rules: Rules) {
     let header = made.answer(Part::Header, rules);
-    let answer = HeaderAnswer::parse(&header).unwrap();
+    let answer = ClaimedHeader::parse(&header).unwrap();
     assert_eq!((&answer.header, answer.hash), (&block.header, block.hash));
     answer.check().unwrap();
     let expected = match rules {

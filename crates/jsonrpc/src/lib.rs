@@ -1,4 +1,4 @@
-//! JSON-RPC as avalanchego's C-chain speaks it: requests in, questions and error texts out.
+//! JSON-RPC as avalanchego's C-chain speaks it: requests in, queries and error texts out.
 //!
 //! avalanchego's server is go-ethereum's (`libevm/rpc`) on Go's `encoding/json`, and clients see
 //! its habits: which odd bodies are calls, whose id comes back, what each wrong parameter is

@@ -185,7 +185,7 @@ pub struct FetchConfig {
     pub request_timeout: Duration,
     /// Time without a frame after which a WebSocket is dead.
     pub ws_idle_timeout: Duration,
-    /// Time between questions for the head.
+    /// Time between requests for the head.
     pub poll_interval: Duration,
     /// Blocks whose senders are recovered.
     pub recover_senders: Senders,

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use bytes::Bytes;
-use neve_chain::HeaderAnswer;
+use neve_chain::ClaimedHeader;
 use neve_store::Hash;
 use tracing::debug;
 
@@ -165,7 +165,7 @@ fn link(headers: &[Option<Bytes>], last: Hash) -> Linked {
 
 /// The parent of a header that has this hash.
 fn parent_of(header: &[u8], known: Hash) -> Result<Hash, Broken> {
-    let answer = HeaderAnswer::parse(header).map_err(|no| Broken::False(no.to_string()))?;
+    let answer = ClaimedHeader::parse(header).map_err(|no| Broken::False(no.to_string()))?;
     let checked = answer.check().map_err(|no| Broken::False(no.to_string()))?;
     let hash = Hash(checked.hash().0);
     // Its child names another hash, and the child is proven: the sender is at fault.

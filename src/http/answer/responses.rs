@@ -52,7 +52,7 @@ impl Responder {
     /// Makes the response to JSON-RPC that neve answers itself.
     pub(crate) fn response(&self, reply: RpcResponse) -> Response<ResponseBody> {
         match reply {
-            RpcResponse::Answer(body) => {
+            RpcResponse::Served(body) => {
                 let mut response = typed(StatusCode::OK, JSON, body);
                 self.name_source(response.headers_mut(), Source::Hit);
                 coded(response)

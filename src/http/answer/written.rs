@@ -18,19 +18,19 @@ impl Responder {
     /// request to relay comes back.
     pub(crate) fn answer_elsewhere(
         self: &Arc<Self>,
-        question: OffloadedRequest,
+        offloaded: OffloadedRequest,
         stream: TcpStream,
         answered: impl FnOnce(Option<Answered>) + Send + 'static,
     ) {
         add(&self.rpc.counters.handed_over, 1);
-        let (class, began) = (self.class(&question), Began::now());
-        let (address, persistence) = (question.address, question.persistence);
+        let (class, began) = (self.class(&offloaded), Began::now());
+        let (address, persistence) = (offloaded.address, offloaded.persistence);
         // In a shared place: a queue that refuses the job drops it, and the client still needs an answer.
         let waits = Arc::new(Mutex::new(Some((stream, Told(Some(answered))))));
         let (responder, handed) = (Arc::clone(self), Arc::clone(&waits));
         let job = move || {
             let Some((stream, told)) = take(&handed) else { return };
-            told.tell(responder.answer_waiting(question, stream, began));
+            told.tell(responder.answer_waiting(offloaded, stream, began));
         };
         if self.offload.submit(class, address, job).is_err()
             && let Some((stream, told)) = take(&waits)
@@ -44,10 +44,10 @@ impl Responder {
     }
 
     /// Returns the class of a request that is offloaded.
-    fn class(&self, question: &OffloadedRequest) -> Class {
-        match self.rpc.class(question.body()) {
+    fn class(&self, offloaded: &OffloadedRequest) -> Class {
+        match self.rpc.class(offloaded.body()) {
             // Nothing is read from the disk: these threads may be as many as processors.
-            Class::ColdRead if question.unpacks => Class::Unpack,
+            Class::ColdRead if offloaded.unpacks => Class::Unpack,
             class => class,
         }
     }
@@ -55,23 +55,23 @@ impl Responder {
     /// Answers on a thread that may wait, and sends as much as the socket takes; nothing if that failed.
     fn answer_waiting(
         &self,
-        question: OffloadedRequest,
+        offloaded: OffloadedRequest,
         stream: TcpStream,
         began: Began,
     ) -> Option<Answered> {
         // A search ends with its client.
         let gone = || has_gone(&stream);
         let work = Work::elsewhere(self.rpc.limits.work, began, &gone);
-        let (body, accepts, address) = (question.body(), question.accepts, question.address);
+        let (body, accepts, address) = (offloaded.body(), offloaded.accepts, offloaded.address);
         let (mut reply, calls) = self.rpc.answer_waiting(body, accepts, address, &work)?;
         if reply.needs_upstream() {
             reply.take_changes().undo(&self.rpc.filters); // hyper's thread executes all of it again
-            let waited = Some(Waited::Unanswered(stream, question.request));
+            let waited = Some(Waited::Unanswered(stream, offloaded.request));
             let counted = RequestCounts { calls, took: began.elapsed(), response: None };
             return Some(Answered { waited, counted: Some(counted) });
         }
         // Sent from here: the response need not wait until the event loop wakes and has its turn.
-        let (out, status) = self.uncounted(reply, question.persistence);
+        let (out, status) = self.uncounted(reply, offloaded.persistence);
         let (response, out) = (Some((status, out.body_len())), Box::new(out));
         let waited = UnsentResponse { stream, out }.send().map(Waited::Unsent);
         let counted = RequestCounts { calls, took: began.elapsed(), response };
@@ -108,7 +108,7 @@ impl Responder {
     ) -> (ResponseWriter, StatusCode) {
         match reply {
             // Nearly all: their head is copied from a prepared text, without a map of headers.
-            RpcResponse::Answer(body) if body.coding().is_none() => {
+            RpcResponse::Served(body) if body.coding().is_none() => {
                 let head = self.rpc.serving.head();
                 (ResponseWriter::plain(body, persistence, head), StatusCode::OK)
             }

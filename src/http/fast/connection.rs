@@ -305,7 +305,7 @@ impl FastConnection {
             return self.refuse(service);
         }
         let (accepts, persistence) = (plain.accepts, plain.persistence);
-        let question = OffloadedRequest {
+        let offloaded = OffloadedRequest {
             request,
             body_at,
             accepts,
@@ -314,7 +314,7 @@ impl FastConnection {
             unpacks,
             _held: held,
         };
-        NextStep::Offload(question)
+        NextStep::Offload(offloaded)
     }
 
     /// Returns the next request, or the step that brings one.

@@ -259,11 +259,11 @@ impl EventLoop {
             NextStep::Turn => self.again.push(key),
             // The thread that reads the disk also sends, because the pages may leave memory again. The
             // socket stays registered; the turn after the answer finds what came meanwhile.
-            NextStep::Offload(question) => {
+            NextStep::Offload(offloaded) => {
                 let Some(stream) = connection.wait() else { return self.remove(key) };
                 let handoff = self.handoff.clone();
                 let told = move |answered| handoff.bring(ToFast::Answer(key, answered));
-                self.service.responder.answer_elsewhere(question, stream, told);
+                self.service.responder.answer_elsewhere(offloaded, stream, told);
             }
             NextStep::Disk(out) => {
                 let stream = connection.wait();

@@ -13,7 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::client::Tick;
 use crate::http::clients::Seat;
 use crate::http::socket::IdleState;
-use crate::relay::{AnswerBody, SharedGuard};
+use crate::relay::{SharedGuard, UpstreamBody};
 use crate::shared::Reservation;
 
 /// Place of a request among those of its address and of all, and its memory.
@@ -32,7 +32,7 @@ pub(super) enum RequestPlace {
 
 /// A response on its way, and the place of its request.
 pub(super) struct RelayedBody {
-    body: AnswerBody,
+    body: UpstreamBody,
     client: Arc<IdleState>,
     /// Time of the next look for the client, while an upstream is waited for.
     look: Tick,
@@ -40,7 +40,7 @@ pub(super) struct RelayedBody {
 }
 
 impl RelayedBody {
-    pub(super) fn new(body: AnswerBody, client: Arc<IdleState>, look: Tick, held: Held) -> Self {
+    pub(super) fn new(body: UpstreamBody, client: Arc<IdleState>, look: Tick, held: Held) -> Self {
         Self { body, client, look, _held: held }
     }
 

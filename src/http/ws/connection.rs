@@ -323,7 +323,7 @@ impl WsConnection<'_> {
                 self.relay(relayed, entry);
                 Ok(())
             }
-            WsResponse::Answer(body) => self.finish(body, entry).await,
+            WsResponse::Served(body) => self.finish(body, entry).await,
             WsResponse::Nothing => Ok(()),
             WsResponse::Last(body) => {
                 if let Some(body) = body {

@@ -8,11 +8,11 @@ use bytes::Bytes;
 use hyper::header::{HeaderName, HeaderValue, VIA};
 use tokio::time::timeout;
 
-use super::super::answer::BegunBody;
 use super::super::breaker::PROBE_MAX;
 use super::super::failure::{Blame, Failure};
 use super::super::hops::Hops;
 use super::super::state::RelayState;
+use super::super::upstream_response::BegunBody;
 use super::Relay;
 use crate::client::StreamClient;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use alloy_primitives::U256;
 pub(crate) use neve_chain::FEE_BLOCKS_MAX;
 use neve_chain::{
-    BlockFees, FEE_DEPTH_MAX, FeeHistory, FeeRequest, FeeRule, Header, HeaderAnswer, NewestBlock,
+    BlockFees, ClaimedHeader, FEE_DEPTH_MAX, FeeHistory, FeeRequest, FeeRule, Header, NewestBlock,
     next_base_fee,
 };
 use neve_jsonrpc::{BlockId, RpcError, Rules, Tag};
@@ -168,6 +168,6 @@ fn next_fee(
 fn header(context: &QueryContext<'_>, height: u64) -> Result<Header, NotRead> {
     let record = at_height(context.serving, height)?;
     let text = readable(&record, HEADER)?;
-    let answer = HeaderAnswer::parse(text.as_ref()).map_err(|_| Miss::Unreadable(height))?;
+    let answer = ClaimedHeader::parse(text.as_ref()).map_err(|_| Miss::Unreadable(height))?;
     Ok(answer.header)
 }

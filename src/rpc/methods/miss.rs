@@ -49,7 +49,7 @@ impl Miss {
     }
 }
 
-/// Reason why a question has no result.
+/// Reason why a query has no result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum QueryError {
     /// A full node must be asked.

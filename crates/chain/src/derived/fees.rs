@@ -6,7 +6,7 @@ use alloy_primitives::U256;
 
 use super::json_float::json_float;
 use crate::block::{Block, Transaction};
-use crate::header::{Header, HeaderAnswer};
+use crate::header::{ClaimedHeader, Header};
 use crate::receipts::Receipts;
 use crate::refusal::ProofError;
 
@@ -51,7 +51,7 @@ impl BlockFees {
 
     /// Reads a block or its header: enough when no percentiles are asked for.
     pub fn from_header(json: &[u8]) -> Result<Self, ProofError> {
-        Self::of_header(&HeaderAnswer::parse(json)?.header)
+        Self::of_header(&ClaimedHeader::parse(json)?.header)
     }
 
     /// Makes them of an answer about a block by [`FeeRule::Helicon`]: its transactions weigh what

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use alloy_primitives::{B256, hex};
 
-use crate::header::{Header, HeaderAnswer};
+use crate::header::{ClaimedHeader, Header};
 use crate::refusal::ProofError;
 
 /// Keys of a head. The form follows from its release, not from the
@@ -28,7 +28,7 @@ pub enum HeaderForm {
 ///
 /// The hash is the answer's: stored answers are proven.
 pub fn new_head(json: &[u8], form: HeaderForm) -> Result<Vec<u8>, ProofError> {
-    let answer = HeaderAnswer::parse(json)?;
+    let answer = ClaimedHeader::parse(json)?;
     let header = &answer.header;
     let mut members = Members::new();
     members.required(header);

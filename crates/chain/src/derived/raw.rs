@@ -5,7 +5,7 @@
 //! bytes of an unproven answer are only as true as the answer.
 
 use crate::block::{Block, Transaction, transaction_json};
-use crate::header::HeaderAnswer;
+use crate::header::ClaimedHeader;
 use crate::json::{Cursor, Form};
 use crate::receipts::{Log, Receipt, ReceiptBody, Receipts};
 use crate::refusal::ProofError;
@@ -31,7 +31,7 @@ pub fn raw_transaction(json: &[u8]) -> Result<Vec<u8>, ProofError> {
 /// The RLP of a header, from an answer about the header or about its block: what
 /// `debug_getRawHeader` gives, and what the block's hash is taken of.
 pub fn raw_header(json: &[u8]) -> Result<Vec<u8>, ProofError> {
-    HeaderAnswer::parse(json).map(|answer| answer.header.encode())
+    ClaimedHeader::parse(json).map(|answer| answer.header.encode())
 }
 
 /// The RLP of a block, from an answer with whole transactions: header, transactions, uncles,

@@ -8,9 +8,9 @@ use crate::json::Form;
 use crate::refusal::ProofError;
 
 /// An answer to `eth_getHeaderByNumber`, or the header in one to `eth_getBlockByNumber`.
-/// Not checked: see [`HeaderAnswer::check`].
+/// Not checked: see [`ClaimedHeader::check`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeaderAnswer {
+pub struct ClaimedHeader {
     /// Header of the block.
     pub header: Header,
     /// The hash that the answer claims for it.
@@ -19,7 +19,7 @@ pub struct HeaderAnswer {
     pub total_difficulty: Option<U256>,
 }
 
-impl HeaderAnswer {
+impl ClaimedHeader {
     /// Reads an upstream's answer.
     pub fn parse(json: &[u8]) -> Result<Self, ProofError> {
         Self::parse_as(json, Form::Node)

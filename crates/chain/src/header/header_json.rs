@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use alloy_primitives::{B256, Bytes, U256};
 
-use super::check_header::HeaderAnswer;
+use super::check_header::ClaimedHeader;
 use super::header::Header;
 use crate::json::{Cursor, Form, Key, Object, Presence};
 use crate::refusal::ProofError;
@@ -133,7 +133,7 @@ impl HeaderReader {
     }
 }
 
-impl HeaderAnswer {
+impl ClaimedHeader {
     /// Reads an answer of the given form. The members of a block are allowed and ignored.
     pub fn parse_as(json: &[u8], form: Form) -> Result<Self, ProofError> {
         let mut reader = HeaderReader::default();

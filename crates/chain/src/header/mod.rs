@@ -5,7 +5,7 @@ mod check_header;
 mod header;
 mod header_json;
 
-pub use check_header::{CheckedHeader, HeaderAnswer, TotalDifficulty};
+pub use check_header::{CheckedHeader, ClaimedHeader, TotalDifficulty};
 pub use header::Header;
 
 pub(crate) use header_json::{HEADER, HeaderReader};

@@ -111,10 +111,10 @@ impl Body for ReplyBody {
 /// Any id will do.
 const NODE_ID: &str = "NodeID-7Xhw2mDxuDS44j42TCB6U5579esbSt3Lg";
 
-pub(crate) type Answer = Response<ReplyBody>;
+pub(crate) type HttpResponse = Response<ReplyBody>;
 
 /// A refusal as Go's `http.Error` writes it.
-pub(crate) fn text(status: StatusCode, message: impl Into<String>) -> Answer {
+pub(crate) fn text(status: StatusCode, message: impl Into<String>) -> HttpResponse {
     let body = ReplyBody::new(Bytes::from(message.into()), true);
     let mut answer = with_headers(
         body,
@@ -127,7 +127,10 @@ pub(crate) fn text(status: StatusCode, message: impl Into<String>) -> Answer {
     answer
 }
 
-pub(crate) fn with_headers(body: ReplyBody, headers: &[(HeaderName, &'static str)]) -> Answer {
+pub(crate) fn with_headers(
+    body: ReplyBody,
+    headers: &[(HeaderName, &'static str)],
+) -> HttpResponse {
     let mut answer = Response::new(body);
     let every = [(HeaderName::from_static("node-id"), NODE_ID), (VARY, "Origin")];
     for (name, value) in headers.iter().chain(&every) {

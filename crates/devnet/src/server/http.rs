@@ -14,7 +14,7 @@ use hyper::{
 };
 use neve_jsonrpc::parse;
 
-use super::body::{Answer, ReplyBody, read, text, with_headers};
+use super::body::{HttpResponse, ReplyBody, read, text, with_headers};
 use super::media_type::is_json;
 use super::rpc::Reply;
 use super::shared::Shared;
@@ -34,7 +34,7 @@ pub(crate) async fn respond(
     shared: Arc<Shared>,
     fuse: Fuse,
     request: Request<Incoming>,
-) -> io::Result<Answer> {
+) -> io::Result<HttpResponse> {
     match request.uri().path() {
         "/" | "/ext/bc/C/rpc" => rpc(&shared, &fuse, request).await,
         "/ext/health" => Ok(json(StatusCode::SERVICE_UNAVAILABLE, "{\"healthy\":false}\n")),
@@ -48,14 +48,14 @@ pub(crate) async fn respond(
 }
 
 /// Response of the node at a path of another API.
-fn json(status: StatusCode, text: impl Into<Bytes>) -> Answer {
+fn json(status: StatusCode, text: impl Into<Bytes>) -> HttpResponse {
     let headers = [(CONTENT_TYPE, "application/json")];
     let mut answer = with_headers(ReplyBody::new(text.into(), true), &headers);
     *answer.status_mut() = status;
     answer
 }
 
-async fn rpc(shared: &Shared, fuse: &Fuse, request: Request<Incoming>) -> io::Result<Answer> {
+async fn rpc(shared: &Shared, fuse: &Fuse, request: Request<Incoming>) -> io::Result<HttpResponse> {
     if let Some(refusal) = refuse(&request) {
         return Ok(refusal);
     }
@@ -75,7 +75,7 @@ async fn rpc(shared: &Shared, fuse: &Fuse, request: Request<Incoming>) -> io::Re
 }
 
 /// Requests that the node refuses before it reads the body.
-fn refuse(request: &Request<Incoming>) -> Option<Answer> {
+fn refuse(request: &Request<Incoming>) -> Option<HttpResponse> {
     let (method, headers) = (request.method(), request.headers());
     if [Method::PUT, Method::DELETE].contains(method) {
         return Some(text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n"));
@@ -107,7 +107,7 @@ async fn before(
     shared: &Shared,
     fuse: &Fuse,
     subjects: &[Subject<'_>],
-) -> io::Result<Option<Answer>> {
+) -> io::Result<Option<HttpResponse>> {
     let faults = &shared.node.faults;
     // Before any other fault: a reset connection has no response to change.
     if faults.strikes(&Fault::Reset, subjects) {
@@ -128,7 +128,7 @@ async fn before(
 }
 
 /// Response of a fault that does not read the call.
-fn instead(fault: &Fault) -> Option<Answer> {
+fn instead(fault: &Fault) -> Option<HttpResponse> {
     match fault {
         Fault::Garbage => {
             let body = ReplyBody::new(Bytes::from_static(GARBAGE), true);
@@ -141,7 +141,7 @@ fn instead(fault: &Fault) -> Option<Answer> {
     }
 }
 
-fn refusal(status: StatusCode, retry_after: RetryAfter) -> Answer {
+fn refusal(status: StatusCode, retry_after: RetryAfter) -> HttpResponse {
     let mut answer = text(status, format!("{status}\n"));
     if let Some(value) = retry_after.value() {
         answer.headers_mut().insert(RETRY_AFTER, value);
@@ -166,7 +166,7 @@ impl RetryAfter {
 }
 
 /// The answer, and faults in its body.
-fn after(shared: &Shared, subjects: &[Subject<'_>], reply: Reply) -> Answer {
+fn after(shared: &Shared, subjects: &[Subject<'_>], reply: Reply) -> HttpResponse {
     let sized = reply.plain || reply.body.len() <= SIZED_BYTES_MAX;
     let mut body = ReplyBody::new(reply.body.into(), sized);
     let faults = &shared.node.faults;

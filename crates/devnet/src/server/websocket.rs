@@ -33,7 +33,7 @@ use tokio_tungstenite::{
     },
 };
 
-use super::body::{Answer, ReplyBody, text};
+use super::body::{HttpResponse, ReplyBody, text};
 use super::shared::{CONNECTIONS_MAX, Shared};
 use super::subscriptions::Subscriptions;
 use crate::counters::add;
@@ -49,7 +49,7 @@ const PING: Duration = Duration::from_secs(30);
 type Stream = WebSocketStream<TokioIo<Upgraded>>;
 
 /// Answers an attempt to open a WebSocket.
-pub(crate) async fn upgrade(shared: Arc<Shared>, mut request: Request<Incoming>) -> Answer {
+pub(crate) async fn upgrade(shared: Arc<Shared>, mut request: Request<Incoming>) -> HttpResponse {
     if shared.node.faults.strikes(&Fault::NoWebSocket, &[]) {
         return text(StatusCode::NOT_FOUND, "404 page not found\n");
     }
@@ -82,7 +82,7 @@ fn asks(request: &Request<Incoming>) -> bool {
     has(headers, &CONNECTION, "upgrade") && has(headers, &UPGRADE, "websocket")
 }
 
-fn refusal(request: &Request<Incoming>) -> Answer {
+fn refusal(request: &Request<Incoming>) -> HttpResponse {
     let mut answer = if request.method() != Method::GET && asks(request) {
         text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n")
     } else {
@@ -99,7 +99,7 @@ fn has(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
     values.flat_map(|value| value.split(',')).any(|value| value.trim().eq_ignore_ascii_case(wanted))
 }
 
-fn switching(accept: &str) -> Answer {
+fn switching(accept: &str) -> HttpResponse {
     let mut answer = Response::new(ReplyBody::new(Bytes::new(), true));
     *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = answer.headers_mut();

@@ -1,9 +1,9 @@
-//! From a call to a question.
+//! From a call to a query.
 
 use super::fees::fee_history;
 use super::filters::new_filter;
 use super::logs::{LogQuery, get_logs, log_query};
-use super::question::{Query, Transactions};
+use super::query::{Query, Transactions};
 use super::subscription::{id, unsubscribe};
 use super::unserved;
 use crate::arguments::{

@@ -5,7 +5,7 @@
 //! takes the head comes after that: `FeeRequest` of crates/chain has it, and nothing of
 //! percentiles.
 
-use super::question::Query;
+use super::query::Query;
 use crate::arguments::{Arguments, Floats, block_number, floats, hex_or_decimal};
 use crate::error::{NoQuery, RpcError};
 use crate::method::Rules;

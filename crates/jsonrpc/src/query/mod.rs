@@ -4,11 +4,12 @@ mod decode;
 mod fees;
 mod filters;
 mod logs;
-mod question;
+#[allow(clippy::module_inception, reason = "the file of the main type")]
+mod query;
 mod subscription;
 mod unserved;
 
 pub use logs::LogQuery;
-pub use question::{Query, Transactions};
+pub use query::{Query, Transactions};
 pub use subscription::Subscription;
 pub use unserved::{UNSERVED_METHODS, default_methods, unserved_methods};

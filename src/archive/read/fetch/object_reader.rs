@@ -66,7 +66,7 @@ impl ObjectReader {
             count_read("manifest");
             // A store that says that the manifest is absent or forbidden answers, and its objects may be there.
             let answered = probed.is_ok_and(|probed| {
-                probed.err().is_none_or(|failed| answer_of(&failed).0 != FailedAnswer::None)
+                probed.err().is_none_or(|failed| answer_of(&failed).0 != FailedResponse::None)
             });
             self.breaker.probed(answered);
         }
@@ -146,8 +146,8 @@ impl ObjectReader {
         };
         debug!(object = %name, error = %failed, "archive read failed");
         let (answer, why, reason) = answer_of(&failed);
-        if answer != FailedAnswer::Forbidden {
-            self.breaker.note(answer == FailedAnswer::Given);
+        if answer != FailedResponse::Forbidden {
+            self.breaker.note(answer == FailedResponse::Given);
         }
         count_error(reason);
         Err(why)
@@ -231,7 +231,7 @@ enum Payment {
 
 /// Answer of a store to a read that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FailedAnswer {
+enum FailedResponse {
     /// The object is absent, or has other bytes.
     Given,
     /// S3 says this of an absent object too, to those who may not list: it stops no other read.
@@ -240,20 +240,20 @@ enum FailedAnswer {
 }
 
 /// Says what a failure tells of the store, the outcome of the read, and the label of its reason.
-fn answer_of(failed: &Failed) -> (FailedAnswer, ObjectNotRead, &'static str) {
+fn answer_of(failed: &Failed) -> (FailedResponse, ObjectNotRead, &'static str) {
     match failed {
         Failed::Absent(_) | Failed::Objects(Error::NotFound { .. }) => {
-            (FailedAnswer::Given, ObjectNotRead::Absent, "absent")
+            (FailedResponse::Given, ObjectNotRead::Absent, "absent")
         }
         Failed::Changed(_) | Failed::Objects(Error::Precondition { .. }) => {
-            (FailedAnswer::Given, ObjectNotRead::Changed, "changed")
+            (FailedResponse::Given, ObjectNotRead::Changed, "changed")
         }
         // S3 says so of an absent object, too, to a reader that may not list.
         Failed::Objects(Error::PermissionDenied { .. } | Error::Unauthenticated { .. }) => {
-            (FailedAnswer::Forbidden, ObjectNotRead::Failed, "denied")
+            (FailedResponse::Forbidden, ObjectNotRead::Failed, "denied")
         }
-        Failed::Slow(_) => (FailedAnswer::None, ObjectNotRead::Failed, "timeout"),
-        _ => (FailedAnswer::None, ObjectNotRead::Failed, "failed"),
+        Failed::Slow(_) => (FailedResponse::None, ObjectNotRead::Failed, "timeout"),
+        _ => (FailedResponse::None, ObjectNotRead::Failed, "failed"),
     }
 }
 

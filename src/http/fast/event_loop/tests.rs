@@ -148,7 +148,7 @@ fn deadline_is_set_again_after_an_offloaded_response() {
         (1, None),
         "it does not time out"
     );
-    let reply = RpcResponse::Answer(ResponseBody::default());
+    let reply = RpcResponse::Served(ResponseBody::default());
     let out = idle.event_loop.service.responder.out(reply, Persistence::Kept);
     let left = UnsentResponse { stream, out: Box::new(out) };
     idle.event_loop.answered(0, Some(Waited::Unsent(left)), later);

@@ -26,19 +26,19 @@ static DURATION: LazyLock<Histogram> = LazyLock::new(|| histogram!("neve_relay_d
 static BYTES: LazyLock<Counter> = LazyLock::new(|| counter!("neve_relay_response_bytes_total"));
 
 /// Response of an upstream.
-pub(crate) struct Answer {
+pub(crate) struct UpstreamResponse {
     /// Status: 200, unless it is of another path than JSON-RPC's.
     pub(crate) status: StatusCode,
     /// Media type, which is JSON for JSON-RPC.
     pub(crate) content_type: Option<HeaderValue>,
     /// True if the upstream lacks the newest height that the client may have seen.
     pub(crate) behind: bool,
-    pub(crate) body: AnswerBody,
+    pub(crate) body: UpstreamBody,
 }
 
 /// Body of a response. It ends with an error if it is too long or too slow, and then the client's
 /// connection is cut: no client takes a part for the whole.
-pub(crate) struct AnswerBody {
+pub(crate) struct UpstreamBody {
     body: BegunBody,
     /// Search for the keys of the upstream, if it has any and the body is long.
     veil: Option<Box<Veil>>,
@@ -51,7 +51,7 @@ pub(crate) struct AnswerBody {
     counted: Counted,
 }
 
-impl AnswerBody {
+impl UpstreamBody {
     pub(super) fn new(
         (body, veil): (BegunBody, Option<Box<Veil>>),
         max: usize,
@@ -103,7 +103,7 @@ impl AnswerBody {
     }
 }
 
-impl Body for AnswerBody {
+impl Body for UpstreamBody {
     type Data = Bytes;
     type Error = Failure;
 

@@ -3,7 +3,7 @@
 use super::logs::LogQuery;
 use crate::arguments::BlockId;
 
-/// A question that stored blocks can answer.
+/// A call that stored blocks can answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Query {
     /// The head's number.
