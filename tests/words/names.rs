@@ -62,9 +62,12 @@ const OLD: &[&str] = &[
     "lacks_height",
     "verified_height",
     "silent_seconds",
+    "not_held",
     // code, only words that no sentence has
+    "AnswerBody",
     "ChainTexts",
     "HeadForm",
+    "HeaderAnswer",
     "HeadTexts",
     "HistoryWriter",
     "Keeper",
@@ -85,6 +88,47 @@ const OLD: &[&str] = &[
     "pages_go",
     "take_out",
     "write_plain",
+];
+
+/// Old names of types. They are words of English too, so only their definitions count.
+const TYPES: &[&str] = &[
+    "Accepts", "Answer", "Asking", "Bad", "Built", "Busy", "Come", "Copied", "Damage", "Door",
+    "Feed", "Filter", "Garbage", "Heads", "Lease", "Leave", "Long", "Means", "Mirrors", "Moved",
+    "Need", "Next", "Out", "Over", "Patience", "Peer", "Piece", "Plain", "Quiet", "Refused",
+    "Sight", "Taking", "Tally", "Tip", "TooLong", "Topic", "Turned", "Wrong",
+];
+
+/// Old labels and keys of /health. They name values in the code, so only whole literals count.
+const LITERALS: &[&str] = &[
+    "answer_seconds",
+    "asked",
+    "damaged",
+    "doubted",
+    "garbage",
+    "lacks_below",
+    "resting",
+    "senseless",
+    "too_long",
+    "under_way",
+    "unverified",
+];
+
+/// Old names of files, without `.rs`.
+const FILES: &[&str] = &[
+    "encoded",
+    "head",
+    "held",
+    "lie",
+    "lies",
+    "plain",
+    "question",
+    "questions",
+    "quiet",
+    "skeleton",
+    "spread",
+    "switch",
+    "unruly",
+    "window",
 ];
 
 /// Old names in a text, as whole words.
@@ -134,4 +178,39 @@ fn old_name_is_found_as_a_whole_word() {
         old("`neve_queue_bytes` is not neve_ingest_queue_bytes"),
         ["line 1: neve_queue_bytes"]
     );
+}
+
+/// Types and literals of sources that have an old name.
+fn old_in_sources(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let words: Vec<&str> = line.split(|sign: char| !sign.is_alphanumeric()).collect();
+        let kinds = ["struct", "enum", "trait", "type", "union"];
+        let is_old = |pair: &&[&str]| kinds.contains(&pair[0]) && TYPES.contains(&pair[1]);
+        let is_comment = line.trim_start().starts_with("//");
+        let types = words.windows(2).filter(is_old).filter(|_| !is_comment).map(|pair| pair[1]);
+        let literals = line.split('"').skip(1).step_by(2).filter(|word| LITERALS.contains(word));
+        found.extend(types.chain(literals).map(|word| format!("line {}: {word}", at + 1)));
+    }
+    found
+}
+
+#[test]
+fn old_name_of_a_type_a_literal_or_a_file_is_gone() {
+    let mut found = Vec::new();
+    for (file, text) in Files::below(&["src", "crates", "tests"], &[".rs"]).iter() {
+        let stem = file.rsplit('/').next().and_then(|name| name.strip_suffix(".rs"));
+        let named = stem.filter(|stem| FILES.contains(stem)).map(|_| "its own name".to_owned());
+        let is_source = !file.starts_with("tests/");
+        let inside = if is_source { old_in_sources(text) } else { Vec::new() };
+        found.extend(named.into_iter().chain(inside).map(|what| (file.to_owned(), what)));
+    }
+    compare("old names", &found, &[]);
+}
+
+#[test]
+fn old_name_of_a_type_and_a_literal_is_found() {
+    let text = "pub(crate) struct Peer<'a> {\n// type Peer\nlet plain: Peer = \"asked\";\n\
+                struct PeerText { asked: \"was asked\" }";
+    assert_eq!(old_in_sources(text), ["line 1: Peer", "line 3: asked"]);
 }
