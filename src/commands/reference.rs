@@ -392,6 +392,14 @@ fn generated_settings_page_is_that_of_the_table() {
 }
 
 #[test]
+fn meaning_of_a_setting_has_one_or_two_sentences_as_the_page_shows_it() {
+    for row in settings_table(GROUPS).lines().filter(|line| line.starts_with("| `")) {
+        let meaning = row.trim_end_matches(" |").rsplit(" | ").next().unwrap_or_default();
+        assert!(meaning.matches(". ").count() <= 1 && meaning.ends_with('.'), "{row}");
+    }
+}
+
+#[test]
 fn generated_command_line_page_is_that_of_the_help() {
     check("cli.md", &command_line(command(GROUPS)));
 }

@@ -16,6 +16,7 @@ Each setting is a flag, a variable and a key of the file: `--retain-bytes 50GiB`
 `retain-bytes = \"50GiB\"`. A flag overrides a variable, a variable the file, the file the default.
 `neve config print` shows each value with its origin. `neve config check FILE` checks a file.
 \"SIGHUP\" says whether neve reads a changed value of the file after SIGHUP; others need a restart.
+One that is \"flag only\" has no variable and no key.
 ";
 
 /// Returns the text of docs/reference/settings.md.
@@ -46,11 +47,14 @@ fn row(setting: &Setting) -> String {
         (None, None) if setting.kind.switch => code("false"),
         (None, None) => "none".to_owned(),
     };
-    let reloads = if setting.reloads { "reload" } else { "restart" };
-    let flag_only = if setting.flag_only { " A flag only." } else { "" };
+    let reloads = match (setting.flag_only, setting.reloads) {
+        (true, _) => "flag only",
+        (_, true) => "reload",
+        _ => "restart",
+    };
     let (name, help) = (setting.name, escape(setting.help));
     let default = escape(&default);
-    format!("| `{name}` | {values}{many} | {default} | {reloads} | {help}{flag_only} |\n")
+    format!("| `{name}` | {values}{many} | {default} | {reloads} | {help} |\n")
 }
 
 fn code(text: &str) -> String {
