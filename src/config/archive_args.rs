@@ -23,7 +23,7 @@ const AGE_MAX: Duration = Duration::from_hours(24 * 36_500);
     arg_required_else_help = true
 )]
 pub struct ArchiveArgs {
-    /// The command.
+    /// Command that is run on the archive.
     #[command(subcommand)]
     pub command: ArchiveCommand,
 }
@@ -36,10 +36,10 @@ pub enum ArchiveCommand {
         /// Directory of the store.
         #[arg(long, env = "NEVE_DATA_DIR", hide_env = true, value_name = "DIR")]
         data_dir: PathBuf,
-        /// The writer.
+        /// Key and promise with which it writes.
         #[command(flatten)]
         writer: ArchiveWriter,
-        /// The archive.
+        /// Place of the archive, and the form of the output.
         #[command(flatten)]
         place: ArchivePlace,
     },
@@ -64,10 +64,10 @@ pub enum ArchiveCommand {
         /// Directory that remembers the newest manifest: that of a store, or any other one.
         #[arg(long, env = "NEVE_DATA_DIR", hide_env = true, value_name = "DIR")]
         data_dir: Option<PathBuf>,
-        /// The writer.
+        /// Key and promise with which it writes.
         #[command(flatten)]
         writer: ArchiveWriter,
-        /// The archive.
+        /// Place of the archive, and the form of the output.
         #[command(flatten)]
         place: ArchivePlace,
     },
@@ -82,13 +82,13 @@ pub enum ArchiveCommand {
         /// Lowest height to take.
         #[arg(long, value_name = "HEIGHT", default_value_t = 0, value_parser = height())]
         from: u64,
-        /// The archive.
+        /// Place of the archive, and the form of the output.
         #[command(flatten)]
         place: ArchivePlace,
     },
     /// List the objects of an archive, as its manifest names them.
     Ls {
-        /// The archive.
+        /// Place of the archive, and the form of the output.
         #[command(flatten)]
         place: ArchivePlace,
     },
@@ -106,7 +106,7 @@ pub enum ArchiveCommand {
         /// Begin at the span with this height, as progress says after each span. `--prove` proves the heights from there on.
         #[arg(long, value_name = "HEIGHT", default_value_t = 0, value_parser = height())]
         from: u64,
-        /// The archive.
+        /// Place of the archive, and the form of the output.
         #[command(flatten)]
         place: ArchivePlace,
     },
@@ -121,10 +121,10 @@ pub enum ArchiveCommand {
         /// Directory that remembers the newest manifest: that of a store, or any other one.
         #[arg(long, env = "NEVE_DATA_DIR", hide_env = true, value_name = "DIR")]
         data_dir: Option<PathBuf>,
-        /// The writer.
+        /// Key and promise with which it writes.
         #[command(flatten)]
         writer: ArchiveWriter,
-        /// The archive.
+        /// Place of the archive, and the form of the output.
         #[command(flatten)]
         place: ArchivePlace,
     },
@@ -136,10 +136,10 @@ pub enum ArchiveCommand {
         /// Directory that remembers the newest manifest: that of a store, or any other one.
         #[arg(long, env = "NEVE_DATA_DIR", hide_env = true, value_name = "DIR")]
         data_dir: Option<PathBuf>,
-        /// The writer.
+        /// Key and promise with which it writes.
         #[command(flatten)]
         writer: ArchiveWriter,
-        /// The archive.
+        /// Place of the archive, and the form of the output.
         #[command(flatten)]
         place: ArchivePlace,
     },
@@ -157,7 +157,7 @@ pub enum ArchiveCommand {
         /// Price of a GB that leaves the store.
         #[arg(long, value_name = "DOLLARS", default_value_t = 0.0, value_parser = price)]
         price_gb_egress: f64,
-        /// The archive.
+        /// Place of the archive, and the form of the output.
         #[command(flatten)]
         place: ArchivePlace,
     },
