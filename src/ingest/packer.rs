@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_packed_while_neve_is_behind() {
+    fn packer_waits_while_neve_is_behind() {
         let dir = tempfile::tempdir().expect("a directory can be made");
         let (writer, status) = (store(dir.path()), Arc::new(Status::default()));
         status.set_verified(Some(8));

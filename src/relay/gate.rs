@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn one_request_at_a_time_tries_an_upstream_that_was_not_measured_lately() {
+    fn unmeasured_upstream_is_tried_by_one_request_at_a_time() {
         let now = Instant::now();
         let [mut quick, mut slow, mut other] = [(); 3].map(|()| gate(now));
         quick.answered(10 * MILLI, now);

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn one_failure_is_bad_luck_and_two_in_a_row_are_not() {
+    fn second_failure_in_a_row_halves_the_window() {
         let now = Instant::now();
         let mut window = ConcurrencyLimit::new(64);
         window.failed(1, now);

@@ -116,7 +116,7 @@ fn a_flipped_byte_never_makes_opening_panic_or_serve_another_block() {
 }
 
 #[test]
-fn one_copied_segment_file_can_be_verified_alone() {
+fn copied_segment_file_can_be_verified_alone() {
     let dir = support::fresh_dir();
     store(dir.path());
     let copy = dir.path().join("somewhere-else.bin");

@@ -208,7 +208,7 @@ fn headers_of_peers_that_are_not_trusted_name_nobody() {
 }
 
 #[test]
-fn one_address_cannot_hold_all_connections() {
+fn address_cannot_hold_all_connections() {
     let (_node, _dir, neve) = start(&["--connections-max", "8"]);
     let ready = "GET /ready HTTP/1.1\r\nHost: x\r\n\r\n";
     let kept: Vec<_> = (0..2).map(|_| ask("127.0.0.1", neve.address, ready)).collect();

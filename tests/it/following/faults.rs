@@ -70,13 +70,13 @@ fn connections_are_reset() {
 }
 
 #[test]
-fn no_answer_comes() {
+fn stalled_upstream_times_out() {
     let arguments = ["--upstream-request-timeout", "2s"];
     is_lived_through(Fault::Stall.on(BLOCK), &arguments, "timeout", "no answer within 2s");
 }
 
 #[test]
-fn an_answer_comes_too_slowly() {
+fn slow_upstream_times_out() {
     let arguments = ["--upstream-request-timeout", "2s"];
     let rule = Fault::Bandwidth(50).on(BLOCK);
     is_lived_through(rule, &arguments, "timeout", "no answer within 2s");

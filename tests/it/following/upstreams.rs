@@ -373,7 +373,7 @@ fn zero_at(height: u64) -> Rule {
 }
 
 #[test]
-fn one_upstream_of_two_does_not_change_the_rules() {
+fn rules_stay_if_only_one_of_two_upstreams_changes_them() {
     let devnets =
         [devnet_of(Config::test().with_head(HEAD)), devnet_of(Config::test().with_head(HEAD))];
     let (_dir, neve) = start(&devnets, &[]);

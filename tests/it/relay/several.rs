@@ -193,7 +193,7 @@ fn slow_read_goes_to_a_second_upstream_as_well() {
 }
 
 #[test]
-fn one_call_at_a_time_tries_an_upstream_that_may_be_slow() {
+fn upstream_that_may_be_slow_is_tried_by_one_call_at_a_time() {
     let nodes = [devnet(5), devnet(5)];
     let urls = nodes.each_ref().map(|node| node.base_url());
     let arguments = ["--relay-hedge-percent", "0", "--relay-timeout", "1h", "--threads", "1"];

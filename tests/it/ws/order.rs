@@ -228,7 +228,7 @@ fn batches_and_unsubscribing() {
 
 /// Heads and logs of a height come in the order of subscribing, and a height before the next.
 #[test]
-fn one_connection_hears_height_by_height() {
+fn connection_with_two_subscriptions_hears_height_by_height() {
     let (node, dir) = (Recorded::start_at(MAIN, 100, false), fresh_dir());
     let neve = Neve::start(dir.path(), &["--upstream", &node.url(), "--start", "0"]);
     neve.wait_for_head(100);

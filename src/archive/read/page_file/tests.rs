@@ -16,7 +16,7 @@ fn file(pages: usize) -> Arc<PageFile> {
 }
 
 #[test]
-fn one_caller_brings_a_page_and_the_others_wait_for_it() {
+fn page_is_brought_by_one_caller_and_the_others_wait() {
     let file = file(5);
     let runs = |boarding: &Boarding| -> Vec<_> {
         boarding.mine.iter().map(|flight| (flight.pages.start, flight.pages.end)).collect()

@@ -123,7 +123,7 @@ fn whole() -> (String, usize) {
 
 /// All other values of each byte: also a digit for another digit.
 #[test]
-fn nothing_that_was_not_noted_is_known_whatever_byte_of_the_proofs_is_damaged() {
+fn damaged_proofs_name_no_segment_that_was_not_noted() {
     let (text, last_len) = whole();
     let noted = |(first, digest): (&u64, &Digest)| *digest == Digest([(first / 32) as u8; 32]);
     for (at, byte) in text.bytes().enumerate() {
