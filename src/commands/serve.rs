@@ -107,7 +107,7 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
         front.greet(&parts.chain, &config);
     }
     let _beside = beside(&serving, &parts.status, &config, &reload, metrics.clone());
-    scrub(&serving, &place, &reload)?;
+    scrub(&serving, &place, &reload, config.background_nice)?;
     let mut following = Following::start(follower);
     // systemd waits until this task says that there is a block to serve.
     let _telling = AbortOnDropHandle::new(tokio::spawn(service_manager::run(
@@ -135,10 +135,10 @@ fn open_store(config: &Config, place: &StoreDir) -> Result<(Arc<Serving>, Writer
 }
 
 /// Starts the thread that reads the store again and again, at a pace that a reload may change.
-fn scrub(serving: &Arc<Serving>, place: &StoreDir, reload: &Reload) -> io::Result<()> {
+fn scrub(serving: &Arc<Serving>, place: &StoreDir, reload: &Reload, nice: i32) -> io::Result<()> {
     let rates = Arc::clone(&reload.rates);
     let pace = move || rates.load().scrub;
-    scrubber::start(Arc::clone(serving), place.path().to_owned(), pace)
+    scrubber::start(Arc::clone(serving), place.path().to_owned(), pace, nice)
 }
 
 /// Ends following, the listeners and the writer, each within its time.

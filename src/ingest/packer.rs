@@ -1,5 +1,5 @@
-//! The packer: a thread of the lowest priority that packs a range of heights, while neve is not
-//! behind its upstream or needs the space.
+//! The packer: a thread of a low priority that packs a range of heights, while neve is not behind its upstream, or of
+//! the usual one if neve needs the space.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -21,8 +21,6 @@ use crate::shared::{Phase, Status};
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Time without packing after a range could not be packed: the disk is full, say, and packing is dear.
 const AGAIN_AFTER: Duration = Duration::from_mins(5);
-/// nice(1): every other thread goes first.
-const NICE: i32 = 19;
 
 /// Work of the packer that has ended.
 pub(super) enum Packed {
@@ -44,6 +42,8 @@ pub(super) struct Packer {
     /// Newest bytes that stay unpacked; `None`: nothing is packed.
     unpacked_bytes: Option<u64>,
     gate: Arc<Gate>,
+    /// Priority while neve does not need the space.
+    nice: i32,
     under_way: Option<oneshot::Receiver<Packed>>,
     /// True if the name of a file that readers see is being synced.
     is_naming: bool,
@@ -77,10 +77,10 @@ impl Gate {
 }
 
 impl Packer {
-    pub(super) fn new(unpacked_bytes: Option<u64>, status: &Arc<Status>) -> Self {
+    pub(super) fn new(unpacked_bytes: Option<u64>, nice: i32, status: &Arc<Status>) -> Self {
         let (stop, is_pressed) = (AtomicBool::new(false), AtomicBool::new(false));
         let gate = Arc::new(Gate { status: Arc::clone(status), stop, is_pressed });
-        Self { unpacked_bytes, gate, under_way: None, is_naming: false, not_before: None }
+        Self { unpacked_bytes, gate, nice, under_way: None, is_naming: false, not_before: None }
     }
 
     /// Says whether packing is needed for space, so that it goes on while neve is behind.
@@ -148,7 +148,7 @@ impl Packer {
             Packed::Named(named) => {
                 self.is_naming = false;
                 let replaced = writer.remove_packed(named)?;
-                drop_aside(replaced);
+                self.drop_aside(replaced);
             }
             Packed::Split(parts) => match writer.show_parts(parts)? {
                 Some(names) => {
@@ -158,7 +158,7 @@ impl Packer {
             },
             Packed::SplitNamed(named) => {
                 self.is_naming = false;
-                drop_aside(writer.end_split(named)?);
+                self.drop_aside(writer.end_split(named)?);
             }
         }
         self.begin(writer);
@@ -178,13 +178,20 @@ impl Packer {
         Ok(())
     }
 
+    /// Priority of the next work. Appends may wait for space: a thread of a low priority would hold them up on a busy
+    /// machine, and none can get a higher one back.
+    fn nice(&self) -> Option<i32> {
+        (!self.gate.is_pressed.load(Ordering::Relaxed)).then_some(self.nice)
+    }
+
     /// Works on a thread of the packer's own. Gives the work back if there can be none.
     fn start<W: FnOnce() -> Packed + Send + 'static>(&mut self, work: W) -> Result<(), W> {
         let (done, under_way) = oneshot::channel();
         // Sent once the thread runs: a closure that `spawn` refuses is dropped, with what it owns.
         let (give, take) = mpsc::channel::<W>();
+        let nice = self.nice();
         let started = thread::Builder::new().name("packer".to_owned()).spawn(move || {
-            lower_priority();
+            nice.into_iter().for_each(lower_priority);
             if let Ok(work) = take.recv() {
                 let _ = done.send(work()); // the writer may be gone
             }
@@ -196,6 +203,19 @@ impl Packer {
         self.under_way = Some(under_way);
         let _ = give.send(work); // the thread waits for it
         Ok(())
+    }
+
+    /// Gives maps and bytes of removed segments back on a thread of its own.
+    fn drop_aside(&self, replaced: Replaced) {
+        let nice = self.nice();
+        // To unmap and to free gigabytes takes long, and the writer thread appends heads.
+        let drop_it = move || {
+            nice.into_iter().for_each(lower_priority);
+            drop(replaced);
+        };
+        if let Err(error) = thread::Builder::new().name("packer".to_owned()).spawn(drop_it) {
+            debug!(%error, "segments given back by the writer"); // with the closure
+        }
     }
 
     /// Waits for the end of the work; `None` at once if there is none, or if it panicked.
@@ -236,21 +256,9 @@ impl Drop for Packer {
     }
 }
 
-fn lower_priority() {
-    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+fn lower_priority(nice: i32) {
+    if let Err(error) = rustix::process::setpriority_process(None, nice) {
         debug!(%error, "packer keeps its priority");
-    }
-}
-
-/// Gives maps and bytes of removed segments back on a thread of its own.
-fn drop_aside(replaced: Replaced) {
-    // To unmap and to free gigabytes takes long, and the writer thread appends heads.
-    let drop_it = move || {
-        lower_priority();
-        drop(replaced);
-    };
-    if let Err(error) = thread::Builder::new().name("packer".to_owned()).spawn(drop_it) {
-        debug!(%error, "segments given back by the writer"); // with the closure
     }
 }
 
@@ -279,8 +287,11 @@ mod tests {
     use metrics_exporter_prometheus::PrometheusBuilder;
     use neve_record::packed::Codec;
     use neve_store::{Hash, Identity, Options, Record, open_with};
+    use rustix::process::getpriority_process;
 
     use super::*;
+
+    const NICE: i32 = 19;
 
     /// A store of nine heights: two whole ranges, and one height.
     fn store(dir: &Path) -> Writer {
@@ -297,12 +308,31 @@ mod tests {
         writer
     }
 
+    /// Writers wait for space: the thread of a low priority would hold them up on a busy machine.
+    #[test]
+    fn packing_that_appends_wait_for_has_the_usual_priority() {
+        let mut packer = Packer::new(Some(0), NICE, &Arc::default());
+        let nice_of_work = |packer: &mut Packer| {
+            let (tell, told) = mpsc::channel();
+            let work = move || {
+                tell.send(getpriority_process(None)).expect("the test waits");
+                Packed::Split(Ok(None))
+            };
+            assert!(packer.start(work).is_ok(), "a thread can be made");
+            told.recv().expect("the thread works").expect("Linux tells it")
+        };
+        let usual = getpriority_process(None).expect("Linux tells it");
+        assert_eq!(nice_of_work(&mut packer), NICE);
+        packer.press(true);
+        assert_eq!(nice_of_work(&mut packer), usual);
+    }
+
     #[test]
     fn packer_waits_while_neve_is_behind() {
         let dir = tempfile::tempdir().expect("a directory can be made");
         let (writer, status) = (store(dir.path()), Arc::new(Status::default()));
         status.set_verified(Some(8));
-        let mut packer = Packer::new(Some(0), &status);
+        let mut packer = Packer::new(Some(0), NICE, &status);
         status.set_phase(Phase::CatchingUp);
         packer.begin(&writer);
         assert!(packer.under_way.is_none(), "it packs while neve is behind");
@@ -320,7 +350,7 @@ mod tests {
     #[test]
     fn packing_under_way_waits_while_neve_is_behind() {
         let status = Arc::new(Status::default());
-        let packer = Packer::new(Some(0), &status);
+        let packer = Packer::new(Some(0), NICE, &status);
         let go_on = || {
             let gate = Arc::clone(&packer.gate);
             let (went_on, waits) = mpsc::channel();

@@ -1,4 +1,4 @@
-//! The scrubber: a thread of the lowest priority that reads every sealed segment and hash table again and again.
+//! The scrubber: a thread of a low priority that reads every sealed segment and hash table again and again.
 //!
 //! It finds damage before a client does, and spares clients the check at the first read of a
 //! record. The newest segments come first. Repair is the follower's (`fetch/backfill/repair.rs`).
@@ -17,8 +17,6 @@ use crate::shared::Serving;
 const PASS_INTERVAL: Duration = Duration::from_hours(1);
 /// The first pass begins with the first sealed segment, and leaves starting alone.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// nice(1): every other thread goes first.
-const NICE: i32 = 19;
 
 /// Bytes a second to read now; `None`: no bytes.
 type ScrubRate = Box<dyn Fn() -> Option<u64> + Send>;
@@ -28,9 +26,15 @@ pub(crate) fn start(
     serving: Arc<Serving>,
     dir: PathBuf,
     rate: impl Fn() -> Option<u64> + Send + 'static,
+    nice: i32,
 ) -> std::io::Result<()> {
     let scrubber = Scrubber { serving, dir, pace: Pace::new(Box::new(rate)) };
-    thread::Builder::new().name("scrubber".to_owned()).spawn(move || scrubber.run())?;
+    thread::Builder::new().name("scrubber".to_owned()).spawn(move || {
+        if let Err(error) = rustix::process::setpriority_process(None, nice) {
+            debug!(%error, "scrubber keeps its priority");
+        }
+        scrubber.run();
+    })?;
     Ok(())
 }
 
@@ -42,9 +46,6 @@ struct Scrubber {
 
 impl Scrubber {
     fn run(mut self) {
-        if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-            debug!(%error, "scrubber keeps its priority");
-        }
         loop {
             // Without a rate it is off, which a reload may change.
             while (self.pace.rate)().is_none() || self.serving.reader.sealed().is_empty() {

@@ -40,6 +40,8 @@ pub(crate) struct Setup {
     pub(crate) queued: Arc<AtomicU64>,
     /// Newest bytes that stay unpacked; `None`: nothing is packed.
     pub(crate) unpacked_bytes: Option<u64>,
+    /// Priority of packing.
+    pub(crate) nice: i32,
     /// Sizes of segments.
     pub(crate) options: Options,
     /// Nanoseconds that writing took.
@@ -82,7 +84,7 @@ struct Loop {
 
 impl Loop {
     fn new(setup: Setup) -> Self {
-        let packer = Packer::new(setup.unpacked_bytes, &setup.status);
+        let packer = Packer::new(setup.unpacked_bytes, setup.nice, &setup.status);
         Self {
             setup,
             dirty_since: None,

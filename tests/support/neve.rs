@@ -126,6 +126,8 @@ impl Neve {
         let log = dir.join("neve.log");
         let file = File::options().create(true).append(true).open(&log).expect("a log can be made");
         let mut command = command_by(starter);
+        // Other programs use the machine, and what is packed, scrubbed and pushed is waited for.
+        command.env("NEVE_BACKGROUND_NICE", "0");
         command.args(arguments).stdout(Stdio::piped()).stderr(file);
         let mut child = command.spawn().expect("the binary starts");
         let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();

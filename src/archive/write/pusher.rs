@@ -31,8 +31,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Time between a push that failed and the next one: the first, and the longest.
 const AGAIN_FIRST: Duration = Duration::from_secs(2);
 const AGAIN_MAX: Duration = Duration::from_mins(5);
-/// nice(1): every other thread goes first.
-const NICE: i32 = 19;
 
 /// The thread that pushes. It ends soon after this is dropped: an object that is being put is cut off.
 #[derive(Debug)]
@@ -58,6 +56,7 @@ impl Pusher {
         config: &ArchiveConfig,
         dir: &Path,
         (status, serving): (&Arc<Status>, &Arc<Serving>),
+        nice: i32,
     ) -> Result<Self, Failed> {
         let place = ArchiveAddress { url: config.url.clone(), endpoint: config.endpoint.clone() };
         let push = config.push.clone().unwrap_or_default();
@@ -76,7 +75,7 @@ impl Pusher {
         let (stop, stopped) = oneshot::channel::<()>();
         let ending = Ending::new(Arc::clone(status));
         let run = move || {
-            if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+            if let Err(error) = rustix::process::setpriority_process(None, nice) {
                 debug!(%error, "pusher keeps its priority");
             }
             match tokio::runtime::Builder::new_current_thread().enable_all().build() {

@@ -53,6 +53,7 @@ pub(crate) struct Parts {
     evidence: Evidence,
     /// Bytes of segments that wait for the archive; `None`: nothing is pushed.
     unpushed_bytes_max: Option<u64>,
+    background_nice: i32,
     #[cfg(feature = "archive")]
     archive: Option<Arc<ArchiveSource>>,
 }
@@ -87,6 +88,7 @@ impl Parts {
             rates: Arc::clone(rates),
             evidence: Evidence::new(place.path()),
             unpushed_bytes_max: push.map(|push| push.unpushed_bytes_max),
+            background_nice: config.background_nice,
         })
     }
 
@@ -100,7 +102,8 @@ impl Parts {
         let Some(archive) = config.archive.as_ref().filter(|archive| archive.push.is_some()) else {
             return Ok(None);
         };
-        let started = Pusher::start(archive, place.path(), (&self.status, &self.serving));
+        let shared = (&self.status, &self.serving);
+        let started = Pusher::start(archive, place.path(), shared, self.background_nice);
         let named = || config.values.named("archive-push");
         started.map(Some).map_err(|why| StartError::Setting(named(), why.to_string()))
     }
@@ -175,6 +178,7 @@ impl Parts {
             queued: Arc::clone(&self.queued),
             options: self.options,
             unpacked_bytes,
+            nice: self.background_nice,
             busy: Arc::clone(&self.written),
         })
     }

@@ -75,6 +75,8 @@ pub struct Config {
     pub lock_newest_bytes: u64,
     /// Pace of the scrubber; `None`: there is none.
     pub scrub_bytes_per_second: Option<u64>,
+    /// Nice value of threads that pack, scrub and push.
+    pub background_nice: i32,
     /// Time between two fsyncs.
     pub fsync_interval: Duration,
     /// Settings of fetching from upstreams.
@@ -137,6 +139,7 @@ impl Config {
             unpacked_bytes: unpacked.0,
             lock_newest_bytes: lock_newest_bytes.unwrap_or(0),
             scrub_bytes_per_second,
+            background_nice: values.count("background-nice")?,
             fsync_interval: values.duration("fsync-interval")?,
             data_dir: values.get("data-dir")?,
             start: start(&values)?,

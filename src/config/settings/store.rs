@@ -70,6 +70,13 @@ pub(super) const STORE: Group = Group {
         .or("8MiB")
         .reloads(),
         Setting::new(
+            "background-nice",
+            count("0", "19"),
+            "Nice value of the threads that pack, scrub and push to an archive. With 19 they get \
+             about 1 % of a CPU that another program uses up.",
+        )
+        .or("19"),
+        Setting::new(
             "fsync-interval",
             duration("1ms", "1h"),
             "Time between two fsyncs of new blocks. A power failure loses at most the blocks of \

@@ -102,6 +102,7 @@ fn setup_on(
         fsync_interval,
         queued: Arc::default(),
         unpacked_bytes: None,
+        nice: 19,
         options,
         busy: Arc::default(),
     };

@@ -42,6 +42,7 @@ fn follower() -> (Follower, TempDir) {
         fsync_interval: Duration::from_mins(1),
         queued: Arc::default(),
         unpacked_bytes: None,
+        nice: 19,
         options,
         busy: Arc::default(),
     })
