@@ -9,7 +9,7 @@
 use std::cell::Cell;
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use tempfile::TempDir;
 
@@ -54,8 +54,12 @@ fn options() -> Options {
     Options { expected: Some(IDENTITY), ..small() }
 }
 
-fn records() -> Vec<Record> {
-    (0..HEIGHTS).map(|height| block(height, 0)).collect()
+/// Blocks of the heights, and the next one.
+static BLOCKS: LazyLock<Vec<Record>> =
+    LazyLock::new(|| (0..=HEIGHTS).map(|height| block(height, 0)).collect());
+
+fn records() -> &'static [Record] {
+    &BLOCKS[..HEIGHTS as usize]
 }
 
 fn open(dir: &Path) -> Result<Opened, Error> {
@@ -94,7 +98,7 @@ fn opening_survives_a_read_error_at_every_call() {
         opening,
         |opened, dir, times, what| {
             let notes = opened.as_ref().map(|opened| opened.notes.concat()).unwrap_or_default();
-            opened.into_iter().for_each(|opened| assert_right(&opened.reader, &records(), what));
+            opened.into_iter().for_each(|opened| assert_right(&opened.reader, records(), what));
             assert_eq!(contents(dir), before, "{what}");
             let aside = quarantined(dir);
             // A table is made again if its segments were set aside, be it for a moment.
@@ -129,7 +133,7 @@ fn opening_on_a_full_disk_leaves_a_file_that_it_cannot_copy() {
         if matches!(failed, Some(Error::DiskFull { .. })) {
             full += 1;
             assert_eq!(quarantined(dir.path()), Vec::<String>::new(), "call {first}");
-            assert_all(&open(dir.path()).unwrap(), &records());
+            assert_all(&open(dir.path()).unwrap(), records());
         }
         if first >= calls {
             break;
@@ -143,15 +147,15 @@ fn opening_on_a_full_disk_leaves_a_file_that_it_cannot_copy() {
 fn reading_survives_a_read_error_at_every_call() {
     let store = store(true);
     let before = contents(store.path());
-    let read = |opened: &mut Opened, _: &Path| assert_right(&opened.reader, &records(), "reading");
+    let read = |opened: &mut Opened, _: &Path| assert_right(&opened.reader, records(), "reading");
     let calls = walk(
         &store,
         |dir| open(dir).unwrap(),
         read,
         |mut opened, dir, _, what| {
             assert_eq!(contents(dir), before, "{what}");
-            repair_all(&mut opened, &records(), what);
-            assert_all(&opened, &records());
+            repair_all(&mut opened, records(), what);
+            assert_all(&opened, records());
         },
     );
     assert!(calls > 300, "{calls}");
@@ -174,9 +178,9 @@ fn scrubbing_survives_a_read_error_at_every_call() {
         scrub,
         |mut opened, dir, _, what| {
             assert_eq!(contents(dir), before, "{what}");
-            assert_right(&opened.reader, &records(), what);
-            repair_all(&mut opened, &records(), what);
-            assert_all(&opened, &records());
+            assert_right(&opened.reader, records(), what);
+            repair_all(&mut opened, records(), what);
+            assert_all(&opened, records());
         },
     );
     assert!(calls > 50, "{calls}");
@@ -196,20 +200,19 @@ fn packing_and_merging_survive_a_read_error_at_every_call() {
         |dir| open(dir).unwrap(),
         work,
         |mut opened, dir, _, what| {
-            assert_right(&opened.reader, &records(), what);
-            repair_all(&mut opened, &records(), what);
+            assert_right(&opened.reader, records(), what);
+            repair_all(&mut opened, records(), what);
             opened
                 .writer
-                .append(&block(HEIGHTS, 0))
+                .append(&BLOCKS[HEIGHTS as usize])
                 .unwrap_or_else(|error| panic!("{what}: {error}"));
             assert!(
                 pack(&mut opened, 15).is_ok() && opened.writer.merge_tables().is_ok(),
                 "{what}"
             );
-            let records: Vec<_> = (0..=HEIGHTS).map(|height| block(height, 0)).collect();
-            assert_all(&opened, &records);
+            assert_all(&opened, &BLOCKS);
             drop(opened);
-            assert_all(&open(dir).unwrap(), &records);
+            assert_all(&open(dir).unwrap(), &BLOCKS);
             assert_clean(dir);
         },
     );
@@ -282,8 +285,8 @@ fn segment_that_was_written_anew_is_damaged_when_the_disk_loses_a_record() {
     let read = || with_blocking_reads(|| Some(whole(&reader.record(13)?)));
     assert!(failing(0, LASTING, read).0.is_err());
     assert_eq!(reader.damaged().first().map(|damaged| damaged.base), Some(12));
-    repair_all(&mut opened, &records(), "written anew");
-    assert_all(&opened, &records());
+    repair_all(&mut opened, records(), "written anew");
+    assert_all(&opened, records());
 }
 
 #[test]
@@ -370,14 +373,14 @@ fn transfer_to_a_mirror_survives_a_read_error_at_every_call() {
         work,
         |mut opened, dir, _, what| {
             assert_eq!(contents(store.path()), before);
-            assert_right(&opened.reader, &records(), what);
+            assert_right(&opened.reader, records(), what);
             for packed in [false, true] {
                 let first = *opened.reader.range().unwrap().start();
                 if first > if packed { 4 } else { 8 } {
                     assert!(transfer(store.path(), &mut opened, packed).unwrap(), "{what}");
                 }
             }
-            repair_all(&mut opened, &records(), what);
+            repair_all(&mut opened, records(), what);
             assert_all(&opened, &records()[4..=12]);
             drop(opened);
             assert_all(&open(dir).unwrap(), &records()[4..=12]);

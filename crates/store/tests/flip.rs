@@ -10,10 +10,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use neve_store::Options;
-use support::{assert_clean, block, every, open, small, terms, verify};
+use neve_store::{Options, Record};
+use support::{Files, assert_clean, block, every, open, small, terms, verify};
 
-/// Threads that share the longest test.
+/// Threads that share a long test.
 const THREADS: usize = 2;
 
 /// A store with sealed segments, a merged table and an active segment.
@@ -87,28 +87,35 @@ fn any_flipped_byte_is_found_or_unused() {
 /// Checks opening too: every byte that is served was stored.
 #[test]
 fn a_flipped_byte_never_makes_opening_panic_or_serve_another_block() {
+    thread::scope(|scope| {
+        let threads: [_; THREADS] = from_fn(|at| scope.spawn(move || open_flipped(at * every())));
+        threads.map(|thread| thread.join().unwrap())
+    });
+}
+
+/// Opens a store with every second of the bytes that are due flipped, from this one.
+fn open_flipped(first: usize) {
     let dir = support::fresh_dir();
-    let live = dir.path().join("live");
+    let (live, copy) = (dir.path().join("live"), dir.path().join("copy"));
     store(&live);
+    let saved = Files::of(&live);
+    let blocks: Vec<_> = (0..19).map(|height| block(height, 0)).collect();
     for path in files(&live) {
         let good = fs::read(&path).unwrap();
         let end = unused_from(&path, &good);
         // Headers and index byte by byte, the rest in steps.
         let steps = (0..end).filter(|at| at % 31 == 0 || (at % 3 == 0 && *at < 4352));
-        for at in steps.step_by(every()) {
-            let copy = dir.path().join("copy");
+        for at in steps.skip(first).step_by(every() * THREADS) {
             fs::create_dir_all(&copy).unwrap();
-            for file in files(&live) {
-                fs::copy(&file, copy.join(file.file_name().unwrap())).unwrap();
-            }
-            let mut bad = good.clone();
-            bad[at] ^= 0x41;
-            fs::write(copy.join(path.file_name().unwrap()), &bad).unwrap();
+            saved.write(&copy);
+            let flipped = copy.join(path.file_name().unwrap());
+            let flipped = fs::File::options().write(true).open(flipped).unwrap();
+            flipped.write_all_at(&[good[at] ^ 0x41], at as u64).unwrap();
             // A damaged stamp refuses to open: that is an answer too.
             if let Ok(opened) = neve_store::open(&copy, small()) {
                 let head = opened.reader.range().map(|range| *range.end());
                 assert!(head.is_none_or(|head| head <= 18));
-                (0..19).for_each(|height| assert_true_or_absent(&opened.reader, height));
+                blocks.iter().for_each(|block| assert_true_or_absent(&opened.reader, block));
             }
             fs::remove_dir_all(&copy).unwrap();
         }
@@ -176,8 +183,8 @@ fn stamp_of_another_chain() -> String {
 
 /// The record is not there, or its head is right: parts are `verify`'s to check, the index and
 /// the hash tables must not lead astray.
-fn assert_true_or_absent(reader: &neve_store::Reader, height: u64) {
-    let block = block(height, 0);
+fn assert_true_or_absent(reader: &neve_store::Reader, block: &Record) {
+    let height = block.height;
     if let Some(found) = reader.record(height) {
         found.part(4).slice.as_ref();
         assert_eq!(found.height(), height);

@@ -6,15 +6,20 @@
 
 mod support;
 
+use std::array::from_fn;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 
 use neve_store::disk::{Disk, Op, RealDisk};
 use neve_store::{Error, Opened, Options, Record, Retention, open_on, open_on_with};
 use support::toy::Toy;
 use support::{assert_clean, block, every, fork, small};
+
+/// Threads that share a test.
+const THREADS: usize = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
@@ -205,8 +210,19 @@ fn store_that_packs_survives_a_fault_at_every_operation() {
 fn each_fault(packs: bool) -> usize {
     let (operations, errors) = run(Fault::Error, usize::MAX, 0, packs);
     assert_eq!(errors, 0);
+    let failed: usize = thread::scope(|scope| {
+        let share = |at| scope.spawn(move || each_second_fault(at * every(), operations, packs));
+        let threads: [_; THREADS] = from_fn(share);
+        threads.map(|thread| thread.join().unwrap()).iter().sum()
+    });
+    assert!(failed * every() > operations, "{failed}");
+    operations
+}
+
+/// Every fault at every second operation that is due, from this one. Returns the number of errors.
+fn each_second_fault(from: usize, operations: usize, packs: bool) -> usize {
     let mut failed = 0;
-    for first in (0..operations).step_by(every()) {
+    for first in (from..operations).step_by(every() * THREADS) {
         for fault in [Fault::Error, Fault::Short, Fault::NoSpace] {
             for times in [1, usize::MAX] {
                 // After an error nothing more is written, however often it would fail.
@@ -216,6 +232,5 @@ fn each_fault(packs: bool) -> usize {
             }
         }
     }
-    assert!(failed * every() > operations, "{failed}");
-    operations
+    failed
 }

@@ -10,18 +10,19 @@ use std::thread;
 use tempfile::TempDir;
 
 use super::support::toy::READS_AGAIN;
-use super::support::{assert_exactly, every, files, fresh_dir, logs, naive_logs};
+use super::support::{Files, assert_exactly, every, files, fresh_dir, logs, naive_logs};
 use super::{ACTIVE, KEYS, LASTING, TIMES};
 use crate::reads::fault;
 use crate::residency::with_blocking_reads;
 use crate::{Criteria, Error, Found, Hash, Opened, Reader, Record, RecordRef, Wanted};
 
 pub(super) fn copy(from: &Path) -> TempDir {
+    copy_of(&Files::of(from))
+}
+
+fn copy_of(files: &Files) -> TempDir {
     let to = fresh_dir();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        fs::copy(entry.path(), to.path().join(entry.file_name())).unwrap();
-    }
+    files.write(to.path());
     to
 }
 
@@ -68,12 +69,12 @@ pub(super) fn walk<S: Send>(
     work: impl Fn(&mut S, &Path) + Sync,
     check: impl Fn(S, &Path, usize, &str),
 ) -> usize {
-    let mut first = 0_usize;
+    let (mut first, store) = (0_usize, Files::of(store.path()));
     loop {
         // A fault that lasts needs no start at every call: the calls before it succeed, and none behind it.
         let times = TIMES.into_iter().filter(|times| *times < LASTING || first.is_multiple_of(3));
         for times in times {
-            let dir = copy(store.path());
+            let dir = copy_of(&store);
             let mut state = prepare(dir.path());
             let ((), calls) = failing(first, times, || work(&mut state, dir.path()));
             check(state, dir.path(), times, &format!("call {first} of {calls}, {times} times"));

@@ -84,9 +84,9 @@ fn waits_for_room(dir: &Path, refuses: fn(&Done) -> bool, first: usize) -> (bool
     assert!(opened.writer.append(&block(ACTIVE, 0)).unwrap_err().is_disk_full(), "call {first}");
     *disk.fail.lock().unwrap() = None;
     (ACTIVE..HEIGHTS).for_each(|height| opened.writer.append(&block(height, 0)).unwrap());
-    assert_all(&opened, &records());
+    assert_all(&opened, records());
     drop(opened);
-    assert_all(&open(dir).unwrap(), &records());
+    assert_all(&open(dir).unwrap(), records());
     assert_eq!(quarantined(dir), [format!("{ACTIVE:020}.seg.quarantined-0")], "call {first}");
     assert_eq!(files(dir, ".new"), Vec::<String>::new(), "call {first}");
     (true, calls)

@@ -27,7 +27,7 @@ fn record_that_the_disk_does_not_deliver_to_a_repair_leaves_its_place() {
                 (base + 2..base + 4).for_each(|height| assert!(repair.keep(height).unwrap()));
                 assert!(opened.writer.replace(repair.finish().unwrap()).unwrap(), "{what}");
                 assert_eq!(opened.reader.damaged(), [], "{what}");
-                assert_all(&opened, &records());
+                assert_all(&opened, records());
                 drop(opened);
                 assert_clean(dir.path());
                 ended = first >= calls;

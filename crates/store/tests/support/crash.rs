@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use super::Done;
+use super::{Done, without_end, write_sparse};
 
 const PAGE: u64 = 4096;
 
@@ -42,7 +42,7 @@ impl Image {
                 let len = self.inode(name).durable.len() as u64;
                 self.write(name, *offset, &vec![0; (len - offset) as usize]);
             }
-            Done::Sync(name) => self.inode(name).flush(|_| true),
+            Done::Sync(name) => self.inode(name).flush(),
             Done::Rename(from, to) => {
                 let inode = self.live.remove(from).unwrap();
                 self.live.insert(to.clone(), inode);
@@ -89,19 +89,24 @@ impl Image {
     ) {
         fs::create_dir_all(dir).unwrap();
         for (name, inode) in names {
-            let mut inode = self.inodes[*inode].clone();
-            inode.flush(&mut through);
-            fs::write(dir.join(name), &inode.durable).unwrap();
+            let bytes = self.inodes[*inode].after(&mut through);
+            write_sparse(&dir.join(name), without_end(&bytes), bytes.len() as u64);
         }
     }
 }
 
 impl Inode {
-    fn flush(&mut self, mut through: impl FnMut(u64) -> bool) {
-        for (offset, bytes) in std::mem::take(&mut self.pending) {
-            if through(offset) {
-                self.durable[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
-            }
+    fn flush(&mut self) {
+        self.durable = self.after(|_| true);
+        self.pending.clear();
+    }
+
+    /// The bytes, with those pending ones that got through.
+    fn after(&self, mut through: impl FnMut(u64) -> bool) -> Vec<u8> {
+        let mut after = self.durable.clone();
+        for (offset, bytes) in self.pending.iter().filter(|(offset, _)| through(*offset)) {
+            after[*offset as usize..][..bytes.len()].copy_from_slice(bytes);
         }
+        after
     }
 }

@@ -6,7 +6,7 @@ pub mod crash;
 pub mod toy;
 
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -258,6 +258,39 @@ pub fn files(dir: &Path, ending: &str) -> Vec<String> {
     names.retain(|name| name.ends_with(ending));
     names.sort();
     names
+}
+
+/// Files of a directory, in memory, to be written to many others. Segments are as long as they may become: without the zero
+/// bytes at their ends they are small.
+pub struct Files(Vec<(String, Vec<u8>, u64)>);
+
+impl Files {
+    pub fn of(dir: &Path) -> Self {
+        let read = |name: String| {
+            let bytes = fs::read(dir.join(&name)).unwrap();
+            let len = bytes.len() as u64;
+            (name, without_end(&bytes).to_vec(), len)
+        };
+        Self(files(dir, "").into_iter().map(read).collect())
+    }
+
+    /// Writes them to a directory that has none of them.
+    pub fn write(&self, dir: &Path) {
+        self.0.iter().for_each(|(name, bytes, len)| write_sparse(&dir.join(name), bytes, *len));
+    }
+}
+
+/// Writes a file of so many bytes, of which those at the end are zero.
+pub fn write_sparse(path: &Path, bytes: &[u8], len: u64) {
+    let mut file = fs::File::create(path).unwrap();
+    file.write_all(bytes).unwrap();
+    file.set_len(len).unwrap();
+}
+
+/// The bytes before the zero bytes at the end.
+pub fn without_end(bytes: &[u8]) -> &[u8] {
+    let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    &bytes[..used]
 }
 
 /// An [`Op`] that owns its parts.
