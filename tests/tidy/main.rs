@@ -13,23 +13,28 @@ mod places;
 mod source;
 mod types;
 
+use std::thread;
+
 use source::Tree;
 
 /// Broken rule, as `path:line: text`. A finding of a whole folder has no line.
 type Finding = String;
 
-/// Returns the findings of all rules.
+/// Returns the findings of all rules, each from a thread of its own.
 fn findings(tree: &Tree) -> Vec<Finding> {
-    [
-        imports::check(tree),
-        circles::check(tree),
-        duties::check(tree),
-        layout::check(tree),
-        functions::check(tree),
-        types::check(tree),
-        places::check(tree),
-    ]
-    .concat()
+    let checks: [fn(&Tree) -> Vec<Finding>; 7] = [
+        imports::check,
+        circles::check,
+        duties::check,
+        layout::check,
+        functions::check,
+        types::check,
+        places::check,
+    ];
+    thread::scope(|scope| {
+        let threads = checks.map(|check| scope.spawn(move || check(tree)));
+        threads.map(|thread| thread.join().expect("a rule does not panic")).concat()
+    })
 }
 
 #[test]

@@ -306,6 +306,8 @@ fn compare_logs(
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use neve_chain::Receipts;
 
     use super::support::{packed, read_all, recorded};
@@ -324,14 +326,15 @@ mod tests {
             (receipts.receipts.len(), receipts.logs.len())
         });
         let counts: Vec<_> = counts.collect();
-        for (kind, at, reason) in [
+        let cases = [
             ("receipt", 0, Reason::ReceiptsDiffer),
             ("receipt", 117, Reason::ReceiptsDiffer),
             ("transaction", 1, Reason::BlockDiffers),
             ("transaction", 118, Reason::BlockDiffers),
             ("log", 0, Reason::ReceiptsDiffer),
             ("log", 2, Reason::ReceiptsDiffer),
-        ] {
+        ];
+        let is_noticed = |(kind, at, reason): (&'static str, usize, Reason)| {
             wrong::TEXT.set(Some((kind, at)));
             let found = packed(texts, 16);
             wrong::TEXT.set(None);
@@ -341,6 +344,11 @@ mod tests {
             let stored: Vec<_> = found.stored_as_came.into_iter().collect();
             assert_eq!(stored, [(reason, heights)], "{kind} {at}");
             assert!(read_all(&found.bytes) == read_all(&right.bytes), "{kind} {at}");
-        }
+        };
+        // Each in a thread of its own, for which alone the reads are wrong.
+        thread::scope(|scope| {
+            let is_noticed = &is_noticed;
+            cases.into_iter().for_each(|case| _ = scope.spawn(move || is_noticed(case)));
+        });
     }
 }
