@@ -13,7 +13,7 @@ use clap::{ArgMatches, Command};
 use neve::commands::config::USAGE;
 use neve::commands::doctor::{self, DoctorArgs};
 use neve::commands::{self, export, import, inspect, repair, serve, status, verify};
-use neve::config::settings::{Config, GROUPS};
+use neve::config::settings::{AllSettings, Config, GROUPS};
 use neve::config::{
     ConfigError, ExportArgs, GetArgs, ImportArgs, InspectArgs, SettingsSource, Values, VerifyArgs,
     command, wants_json_log,
@@ -25,7 +25,7 @@ use serde_json::json;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    let mut command = command(GROUPS);
+    let mut command = command::<AllSettings>();
     let matches = command.try_get_matches_from_mut(env::args_os());
     match matches.map_err(|error| explain(&error)) {
         Ok(matches) => dispatch(command, &matches),

@@ -54,11 +54,12 @@ fn page(mut command: Command) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::settings::GROUPS;
+    use crate::config::settings::AllSettings;
 
     #[test]
     fn page_names_no_page_that_is_not_installed() {
-        let page = String::from_utf8(page(crate::config::command(GROUPS)).unwrap()).unwrap();
+        let page =
+            String::from_utf8(page(crate::config::command::<AllSettings>()).unwrap()).unwrap();
         assert!(page.contains("\nneve serve\n"), "{page:.3000}");
         assert!(!page.contains("neve\\-serve(1)"));
         assert!(page.contains("shows the arguments of a command"));

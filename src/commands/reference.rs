@@ -7,7 +7,7 @@ use std::{env, fs};
 use metrics::Unit;
 use neve_jsonrpc::RpcError;
 
-use crate::config::settings::{Config, GROUPS};
+use crate::config::settings::{AllSettings, Config, GROUPS};
 use crate::config::{SettingsFile, Values, command, command_line, example_file, settings_table};
 use crate::http::admit::table;
 use crate::observe::{METRICS, Metric, MetricKind};
@@ -401,7 +401,7 @@ fn meaning_of_a_setting_has_one_or_two_sentences_as_the_page_shows_it() {
 
 #[test]
 fn generated_command_line_page_is_that_of_the_help() {
-    check("cli.md", &command_line(command(GROUPS)));
+    check("cli.md", &command_line(command::<AllSettings>()));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use tracing::{error, info, warn};
 use super::start::{Parts, StartError, StoreDir, Upstreams, finish, open};
 use super::verify;
 use crate::config;
-use crate::config::settings::{Config, GROUPS, LiveRates, Rates};
+use crate::config::settings::{AllSettings, Config, LiveRates, Rates};
 use crate::ingest::rules_of_stamp;
 use crate::observe::process;
 use crate::shared::Serving;
@@ -24,7 +24,7 @@ const COULD_NOT_LOOK: u8 = 2;
 /// Reads the whole store, fetches damaged records again, verifies it, and ends.
 pub fn run(config: Config) -> ExitCode {
     crate::observe::log::start(&config.log);
-    config::warn_of_unknown(&config::command(GROUPS));
+    config::warn_of_unknown::<AllSettings>();
     process::raise_descriptors();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let repaired =

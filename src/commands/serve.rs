@@ -24,7 +24,9 @@ use super::start::{
 #[cfg(feature = "archive")]
 use crate::archive::read::ReadThread;
 use crate::config;
-use crate::config::settings::{AccessTarget, Config, GROUPS, UpstreamConfig, warn_without_effect};
+use crate::config::settings::{
+    AccessTarget, AllSettings, Config, UpstreamConfig, warn_without_effect,
+};
 use crate::config::{RelayRule, SettingsSource};
 use crate::http::keys::{self, LiveKeys};
 use crate::ingest::{Ingest, memory_lock, rules_of_stamp, scrubber};
@@ -42,7 +44,7 @@ pub fn run(config: Config, source: SettingsSource) -> ExitCode {
     let levels = observe::log::queued(&config.log);
     // Lines of the log wait in a queue: they are written at any end of this function.
     let _flush = observe::log::FlushAtEnd(FLUSH_WITHIN);
-    config::warn_of_unknown(&config::command(GROUPS));
+    config::warn_of_unknown::<AllSettings>();
     warn_without_effect(&config.values);
     process::raise_descriptors(); // the limit on connections depends on it
     let reload = Reload::new(source, &config, levels);

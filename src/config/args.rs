@@ -9,7 +9,7 @@ use neve_store::Hash;
 use self::block_name::{block, hash, height};
 use super::archive_args::ArchiveArgs;
 use super::file::DEFAULT_PATH;
-use super::setting::{Group, Setting};
+use super::setting::{Setting, Tables};
 
 mod block_name;
 #[cfg(test)]
@@ -41,8 +41,9 @@ Each flag but --dev and --dev-rate is also a variable (--start is NEVE_START) an
 const CODES: &str =
     "Exit codes: 0 done, 1 failed or findings, 2 could not read the store, 64 wrong usage.";
 
-/// Returns the command line of neve.
-pub fn command(groups: &'static [Group]) -> Command {
+/// Returns the command line of neve. A command adds its settings when it is parsed or built: six commands have them, and one
+/// of those runs.
+pub fn command<T: Tables>() -> Command {
     Command::new("neve")
         .version(env!("NEVE_VERSION"))
         .about("A read-only cache for avalanchego's C-chain JSON-RPC.")
@@ -50,17 +51,17 @@ pub fn command(groups: &'static [Group]) -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .after_help(CODES)
-        .subcommand(serve(groups))
+        .subcommand(serve::<T>())
         .subcommand(VerifyArgs::augment_args(verify()))
-        .subcommand(repair(groups))
+        .subcommand(repair::<T>())
         .subcommand(InspectArgs::augment_args(inspect()))
         .subcommand(GetArgs::augment_args(get()))
         .subcommand(ExportArgs::augment_args(export()))
-        .subcommand(import(groups))
+        .subcommand(import::<T>())
         .subcommands(archive())
-        .subcommand(doctor(groups))
-        .subcommand(status(groups))
-        .subcommand(config(groups))
+        .subcommand(doctor::<T>())
+        .subcommand(status::<T>())
+        .subcommand(config::<T>())
         .subcommand(keys())
         .subcommand(Command::new("man").about("Print the manual page, in the form of man(7)."))
         .subcommand(completions())
@@ -74,30 +75,36 @@ fn completions() -> Command {
         .after_help("Example:\n  neve completions bash > /etc/bash_completion.d/neve")
 }
 
-fn serve(groups: &'static [Group]) -> Command {
+fn serve<T: Tables>() -> Command {
     let about = "Follow a node, keep a bounded tail of its blocks, and answer reads from it.";
-    settings(Command::new("serve").about(about), groups)
+    Command::new("serve")
+        .about(about)
+        .defer(settings::<T>)
         .after_help(format!("{EXAMPLES}\n\n`neve serve --help` has all settings."))
         .after_long_help(format!("{UNITS}\n\n{EXAMPLES}"))
 }
 
-fn repair(groups: &'static [Group]) -> Command {
+fn repair<T: Tables>() -> Command {
     let about = "Read a whole store that no neve runs on, and fetch damaged blocks again.";
     let long = "It takes the settings of `neve serve`, from the file too.";
-    settings(Command::new("repair").about(about), groups)
+    Command::new("repair")
+        .about(about)
+        .defer(settings::<T>)
         .long_about(format!("{about} {long}"))
         .after_help("`neve repair --help` has all settings.")
         .after_long_help(UNITS)
 }
 
-fn doctor(groups: &'static [Group]) -> Command {
+fn doctor<T: Tables>() -> Command {
     let about = "Check upstreams, disk, limits, file system and ports before neve serves.";
     let long = "It takes the settings of `neve serve`, from the file too. Run it as the user and \
                 with the limits of the service.";
     let json = Arg::new("json").long("json").action(ArgAction::SetTrue);
     let plan = Arg::new("plan").long("plan").action(ArgAction::SetTrue);
     let front = Arg::new("front").long("front").value_name("URL");
-    settings(Command::new("doctor").about(about), groups)
+    Command::new("doctor")
+        .about(about)
+        .defer(settings::<T>)
         .arg(front.conflicts_with("plan").help("Send calls to a front at this address too, and check that misses reach a node."))
         .arg(json.help("Print JSON lines."))
         .arg(plan.help("Estimate disk, history, memory and CPU time of the settings instead."))
@@ -106,13 +113,15 @@ fn doctor(groups: &'static [Group]) -> Command {
         .after_long_help(format!("Exit codes: 0 all is well, 1 a warning, 2 a problem.\n\n{UNITS}"))
 }
 
-fn status(groups: &'static [Group]) -> Command {
+fn status<T: Tables>() -> Command {
     let about = "Print the state of a running neve: the /health of its admin listener.";
     let long = "It takes the settings of `neve serve`, from the file too, to find the listener.";
     let watch = Arg::new("watch").long("watch").action(ArgAction::SetTrue);
     let codes = "Exit codes: 0 ready, 1 not ready, 2 cannot reach neve, 64 wrong usage.";
     let examples = "Examples:\n  neve status --watch\n  neve status --admin-listen 10.0.0.5:8549";
-    settings(Command::new("status").about(about), groups)
+    Command::new("status")
+        .about(about)
+        .defer(settings::<T>)
         .arg(watch.help("Print it again each second, also after neve stops and starts."))
         .long_about(format!("{about} {long}"))
         .after_help(format!("{codes}\n\n{examples}\n\n`neve status --help` has all settings."))
@@ -142,7 +151,7 @@ fn export() -> Command {
     )
 }
 
-fn import(groups: &'static [Group]) -> Command {
+fn import<T: Tables>() -> Command {
     let about = "Read lines of `neve export` into a store that no neve runs on.";
     let long = "Each height is proven as if an upstream had sent it. The first wrong line ends the \
                 import; heights before it stay. A second run skips the heights that the store has. \
@@ -155,7 +164,9 @@ fn import(groups: &'static [Group]) -> Command {
     let file = Arg::new("file").value_name("FILE|-").value_parser(value_parser!(PathBuf));
     let id = Arg::new("chain-id").long("chain-id").value_name("COUNT");
     let genesis = Arg::new("genesis").long("genesis").value_name("HASH");
-    settings(Command::new("import").about(about), groups)
+    Command::new("import")
+        .about(about)
+        .defer(settings::<T>)
         .arg(file.help("The lines. `-`, or none, is standard input."))
         .arg(id.value_parser(value_parser!(u64)).help(
             "Chain of an empty store, if --network does not name it. Block 0 or --genesis \
@@ -175,13 +186,13 @@ fn archive() -> Option<Command> {
     cfg!(feature = "archive").then(|| ArchiveArgs::augment_args(command))
 }
 
-fn config(groups: &'static [Group]) -> Command {
+fn config<T: Tables>() -> Command {
     let file = Arg::new("file").value_name("FILE").required(true);
     let check = Command::new("check")
         .about("Check a file of settings: its keys and values. Exit code 1 if one is wrong.")
         .arg(file.value_parser(value_parser!(PathBuf)).help("The file, in TOML."));
     let about = "Print the settings that `neve serve` would have, each with its origin.";
-    let print = settings(Command::new("print").about(about), groups);
+    let print = Command::new("print").about(about).defer(settings::<T>);
     Command::new("config")
         .about("Print or check the settings of `neve serve`.")
         .subcommand_required(true)
@@ -210,14 +221,14 @@ fn keys() -> Command {
 const COMMON: &str = "Common";
 
 /// Adds all settings to a command.
-fn settings(command: Command, groups: &'static [Group]) -> Command {
+fn settings<T: Tables>(command: Command) -> Command {
     let config = Arg::new("config").long("config").value_name("FILE|none").env("NEVE_CONFIG");
     let help = format!(
         "File of settings, in TOML; `none` for no file. [default: {DEFAULT_PATH} if it exists, \
          none with --dev]"
     );
     let command = command.arg(config.help(help).help_heading(COMMON).hide_env(true));
-    groups.iter().fold(command, |command, group| {
+    T::GROUPS.iter().fold(command, |command, group| {
         command.args(group.settings.iter().map(|setting| arg(setting, group.title)))
     })
 }

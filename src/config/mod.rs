@@ -24,7 +24,7 @@ pub(crate) use file::read_text;
 pub use network::Network;
 pub use reference::{command_line, example_file, settings_table};
 pub(crate) use relay_rule::{MethodPattern, RelayRule};
-pub use setting::{Group, Setting};
+pub use setting::{Group, Setting, Tables};
 pub use source::{Changes, SettingsSource, wants_json_log};
 pub(crate) use source::{unknown_variables, warn_of_unknown};
 pub use units::{Anchor, ArchiveTrust, ListenAddress, StartAt};

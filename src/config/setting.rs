@@ -93,6 +93,12 @@ pub(super) fn variable(name: &str) -> String {
     format!("NEVE_{}", name.to_uppercase().replace('-', "_"))
 }
 
+/// Tables of settings.
+pub trait Tables {
+    /// The groups, in the order of the help.
+    const GROUPS: &'static [Group];
+}
+
 /// Unit of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {

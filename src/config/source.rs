@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use clap::{ArgMatches, Command};
 use tracing::warn;
 
+use super::args::command;
 use super::error::ConfigError;
 use super::file::{DEFAULT_PATH, SettingsFile};
-use super::setting::{Group, Setting, variable};
+use super::setting::{Group, Setting, Tables, variable};
 use super::values::Values;
 
 /// Unknown variables that are named; more are counted.
@@ -115,15 +116,28 @@ impl Changes {
 
 /// Returns the variables that begin with `NEVE_` and are no setting, with the setting that is meant, if one is near. A
 /// misspelt one would otherwise be without effect and without a word.
-pub(crate) fn unknown_variables(command: &Command) -> Vec<String> {
+pub(crate) fn unknown_variables<T: Tables>() -> Vec<String> {
     let set = env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
-    unknown(set, &known(command), &flags(command))
+    let set: Vec<_> = set.filter(|name| name.starts_with("NEVE_")).collect();
+    // To build the whole command line takes longer than to parse it.
+    if set.iter().all(|name| is_setting(T::GROUPS, name)) {
+        return Vec::new();
+    }
+    let mut command = command::<T>();
+    command.build();
+    unknown(set.into_iter(), &known(&command), &flags(&command))
+}
+
+/// True for the variable of a setting, or of the file of settings.
+fn is_setting(groups: &[Group], name: &str) -> bool {
+    let mut settings = groups.iter().flat_map(|group| group.settings);
+    name == "NEVE_CONFIG" || settings.any(|setting| setting.variable().as_deref() == Some(name))
 }
 
 /// Warns of them, once at the start. They are no error, because Kubernetes sets `NEVE_PORT` and others
 /// for a service of the name `neve`.
-pub(crate) fn warn_of_unknown(command: &Command) {
-    let mut unknown = unknown_variables(command);
+pub(crate) fn warn_of_unknown<T: Tables>() {
+    let mut unknown = unknown_variables::<T>();
     if unknown.is_empty() {
         return;
     }

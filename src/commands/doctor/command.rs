@@ -9,8 +9,8 @@ use rustix::fs::{Access, access};
 use super::report::{Finding, exit_code, text};
 use super::{front, machine, node, plan, storage};
 use crate::commands::config::written;
-use crate::config::settings::{AccessTarget, Config, GROUPS, without_effect};
-use crate::config::{self, ConfigError, SettingsSource, unknown_variables};
+use crate::config::settings::{AccessTarget, AllSettings, Config, without_effect};
+use crate::config::{ConfigError, SettingsSource, unknown_variables};
 use crate::http::keys::KeyRing;
 use crate::observe::process;
 
@@ -97,7 +97,7 @@ fn idle(named: String) -> Finding {
 }
 
 fn settings(source: &SettingsSource) -> Finding {
-    let unknown = unknown_variables(&config::command(GROUPS));
+    let unknown = unknown_variables::<AllSettings>();
     // A misspelled variable has no effect, and nothing else would say so.
     if !unknown.is_empty() {
         let text = format!("unknown variables: {}", unknown.join(", "));

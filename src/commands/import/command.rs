@@ -12,7 +12,7 @@ use tracing::{error, info, warn};
 use super::importer::{Counts, ImportBegin, ImportError, Importer};
 use super::input;
 use crate::commands::start::{Parts, StartError, StoreDir, Upstreams, finish, open};
-use crate::config::settings::{Config, GROUPS, LiveRates, Rates};
+use crate::config::settings::{AllSettings, Config, LiveRates, Rates};
 use crate::config::{self, ImportArgs, Network};
 use crate::ingest::rules_of_stamp;
 use crate::observe::process;
@@ -28,7 +28,7 @@ const FINISH_TIME_MAX: Duration = Duration::from_mins(5);
 /// Imports and says so. Progress and errors are lines of the log.
 pub fn run(config: &Config, args: &ImportArgs) -> ExitCode {
     crate::observe::log::start(&config.log);
-    config::warn_of_unknown(&config::command(GROUPS));
+    config::warn_of_unknown::<AllSettings>();
     process::raise_descriptors();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let imported = runtime

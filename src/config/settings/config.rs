@@ -23,7 +23,7 @@ use super::upstream::{DEVELOPMENT, FetchConfig, UPSTREAM, UpstreamConfig};
 use super::websocket::WEBSOCKET;
 use crate::config::args::command;
 use crate::config::error::ConfigError;
-use crate::config::setting::Group;
+use crate::config::setting::{Group, Tables};
 use crate::config::source::SettingsSource;
 use crate::config::units::{ByteCount, StartAt};
 use crate::config::values::Values;
@@ -45,6 +45,14 @@ pub const GROUPS: &[Group] = &[
     LOGS,
     DEVELOPMENT,
 ];
+
+/// The tables of all settings, for the command line.
+#[derive(Debug)]
+pub struct AllSettings;
+
+impl Tables for AllSettings {
+    const GROUPS: &'static [Group] = GROUPS;
+}
 
 /// Settings of `neve serve`.
 #[derive(Debug)]
@@ -176,7 +184,8 @@ impl Config {
         flags: &[&str],
     ) -> Result<(Self, SettingsSource), String> {
         let words = ["neve", "serve"].iter().chain(flags);
-        let matches = command(GROUPS).try_get_matches_from(words).map_err(|e| e.to_string())?;
+        let matches =
+            command::<AllSettings>().try_get_matches_from(words).map_err(|e| e.to_string())?;
         let serve = matches.subcommand_matches("serve").ok_or("no settings, but help")?;
         let given = SettingsSource::new(GROUPS, serve.clone()).and_then(|source| {
             let config = of(source.read()?)?;

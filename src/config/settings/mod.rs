@@ -14,7 +14,7 @@ mod upstream;
 mod websocket;
 
 pub(crate) use config::warn_without_effect;
-pub use config::{Config, GROUPS, without_effect};
+pub use config::{AllSettings, Config, GROUPS, without_effect};
 pub(crate) use health::LiveReady;
 pub use health::{ReadyConfig, StaleHeads};
 pub use ingest::{BackfillTarget, Senders, admitted_keys};
