@@ -8,7 +8,7 @@ use flate2::read::GzDecoder;
 use serde_json::Value;
 
 /// A set of exchanges with one chain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Set {
     pub(crate) folder: &'static str,
     /// Newest height of the recorded chain.

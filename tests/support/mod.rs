@@ -10,6 +10,7 @@ pub(crate) mod http2;
 pub(crate) mod neve;
 pub(crate) mod nginx;
 pub(crate) mod node;
+pub(crate) mod once;
 pub(crate) mod proxy;
 pub(crate) mod recorded;
 pub(crate) mod replayed;

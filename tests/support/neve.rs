@@ -12,7 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::client::Client;
-use super::node::wait::{Miss, pause, wait_until};
+use super::node::wait::{Miss, Pauses, wait_until};
 
 /// Longest time of any act of the server, on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_mins(5);
@@ -200,14 +200,14 @@ impl Neve {
 
     /// Waits until the head is at least `height`. The time starts anew with each head.
     pub(crate) fn wait_for_head(&self, height: u64) {
-        let mut head = None;
+        let (mut head, mut pauses) = (None, Pauses::default());
         while head < Some(height) {
             head = self.wait(&format!("head {height}, beyond {head:?}"), |health| {
                 let now = health["blocks"]["head"].as_u64();
                 (now > head).then_some(now)
             });
             if head < Some(height) {
-                pause();
+                pauses.pause();
             }
         }
     }

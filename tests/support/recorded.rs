@@ -26,6 +26,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::corpus::Set;
+use super::once::Once;
 
 /// A recorded height: the `result` texts.
 #[derive(Debug, Clone)]
@@ -79,6 +80,9 @@ fn certificate() -> (TlsAcceptor, String) {
         .expect("key and certificate belong together");
     (TlsAcceptor::from(Arc::new(config)), made.cert.pem())
 }
+
+/// Chains that were read, for all tests of a program.
+static CHAINS: Once<Set, Chain> = Once::new();
 
 struct Chain {
     id: Value,
@@ -167,7 +171,7 @@ impl Recorded {
 
     /// Starts it with an earlier head, before or after the switch.
     pub(crate) fn start_at(set: Set, head: u64, helicon: bool) -> Self {
-        let chain = Arc::new(Chain::load(set));
+        let chain = CHAINS.of(set, Chain::load);
         let state = Arc::new(Mutex::new(State {
             accepted: head,
             executed: head,

@@ -14,7 +14,7 @@ use super::sources::{
     wait_for_first,
 };
 use crate::support::neve::{LIMIT, Neve, fresh_dir};
-use crate::support::node::wait::{Miss, wait_until};
+use crate::support::node::wait::{Miss, pause, wait_until};
 use crate::support::served::serves;
 
 #[test]
@@ -81,6 +81,7 @@ fn read_on(neve: &Neve, devnet: &DevnetThread, over: &AtomicBool) -> usize {
         let heights = [first, head, fastrand::u64(first..=head)];
         serves(neve, devnet, heights.into_iter());
         read += heights.len();
+        pause(); // the four neves take the same processors
     }
     read
 }

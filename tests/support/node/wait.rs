@@ -12,6 +12,22 @@ const PAUSE_MAX: Duration = Duration::from_millis(64);
 const PACES: [Duration; 3] =
     [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(8)];
 
+/// Pauses between looks, each twice as long as the one before it.
+pub(crate) struct Pauses(Duration);
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self(PAUSE)
+    }
+}
+
+impl Pauses {
+    pub(crate) fn pause(&mut self) {
+        sleep(self.0);
+        self.0 = PAUSE_MAX.min(2 * self.0);
+    }
+}
+
 /// Reason why a look found nothing.
 pub(crate) enum Miss {
     /// Nothing yet: it may still come.
@@ -28,7 +44,7 @@ pub(crate) fn wait_until<T>(
     limit: Duration,
     mut look: impl FnMut() -> Result<T, Miss>,
 ) -> Result<T, String> {
-    let (start, mut pause) = (Instant::now(), PAUSE);
+    let (start, mut pauses) = (Instant::now(), Pauses::default());
     loop {
         match look() {
             Ok(found) => return Ok(found),
@@ -36,10 +52,7 @@ pub(crate) fn wait_until<T>(
             Err(Miss::NotYet(why)) if start.elapsed() >= limit => {
                 return Err(format!("{what}: not within {limit:?}; last seen: {why}"));
             }
-            Err(Miss::NotYet(_)) => {
-                sleep(pause);
-                pause = PAUSE_MAX.min(2 * pause);
-            }
+            Err(Miss::NotYet(_)) => pauses.pause(),
         }
     }
 }
