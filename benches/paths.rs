@@ -10,7 +10,7 @@ use std::thread;
 
 use alloy_primitives::keccak256;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use neve_archive::{HashFilter, Key, Span, Spot};
+use neve_archive::{FilterTable, HashFilter, Key, MERGED_FILTERS, Merging, Span, Spot};
 use neve_benches::{blocks, filled, filter, records, store};
 use neve_jsonrpc::{Request, Rules, envelope, parse};
 use neve_keccak::keccak256_all;
@@ -121,26 +121,62 @@ fn beside(other: &(impl Fn() + Sync), work: impl FnOnce()) {
 /// smaller than mainnet's, but larger than all caches together.
 fn unknown_hashes(criterion: &mut Criterion) {
     let mut random = fastrand::Rng::with_seed(1);
-    let at = Spot { height: 0, transaction: Some(0) };
-    let keys: Vec<_> = (0..100_000).map(|_| Key { hash: hash(&mut random), at }).collect();
-    let span = Span::empty(0, 1024, 64).and_then(|span| span.with(None, &keys));
-    let filters = vec![HashFilter::of(&span.expect("they fit")); 550];
+    let (each, filters) = filters(&mut random);
     let mut group = criterion.benchmark_group("unknown hash, 550 filters");
+    let tables = merged(&each);
+    group.bench_function("in tables of 16", |bencher| {
+        bencher.iter(|| FilterTable::any_may_have(&tables, &hash(&mut random)));
+    });
     group.bench_function("together", |bencher| {
-        bencher.iter(|| HashFilter::any_may_have(&filters, &hash(&mut random)));
+        bencher.iter(|| FilterTable::any_may_have(&filters, &hash(&mut random)));
     });
     group.bench_function("one after the other", |bencher| {
         bencher.iter(|| {
             let hash = hash(&mut random);
-            filters.iter().any(|filter| filter.may_have(&hash))
+            filters.iter().any(|filter| filter.members_with(&hash) != 0)
         });
     });
+    let bytes = each[0].as_bytes().len();
+    let tables: Vec<_> = (0..FILTERS).map(|_| vec![1_u8; bytes]).collect();
     group.bench_function("floor: a byte of each", |bencher| {
         bencher.iter(|| {
-            let at = random.usize(0..filters[0].as_bytes().len());
-            filters.iter().fold(0, |all, filter| all ^ filter.as_bytes()[at])
+            let at = random.usize(0..bytes);
+            tables.iter().fold(0, |all, table| all ^ table[at])
         });
     });
+    group.sample_size(10).bench_function("merge 16 filters", |bencher| {
+        bencher.iter(|| merge(&each));
+    });
+}
+
+/// Filters of a year.
+const FILTERS: usize = 550;
+
+/// Filters of 100,000 other hashes each, and those of a year, of which every sixteenth one is equal.
+fn filters(random: &mut fastrand::Rng) -> (Vec<HashFilter>, Vec<FilterTable>) {
+    let at = Spot { height: 0, transaction: Some(0) };
+    let filter = |_| {
+        let keys: Vec<_> = (0..100_000).map(|_| Key { hash: hash(random), at }).collect();
+        let span = Span::empty(0, 1024, 64).and_then(|span| span.with(None, &keys));
+        HashFilter::of(&span.expect("they fit"))
+    };
+    let each: Vec<_> = (0..MERGED_FILTERS).map(filter).collect();
+    let all = each.iter().cycle().take(FILTERS).map(|filter| filter.clone().into_table());
+    let all = all.collect();
+    (each, all)
+}
+
+/// Tables of sixteen filters, and the filters that are left.
+fn merged(each: &[HashFilter]) -> Vec<FilterTable> {
+    let mut tables = vec![merge(each); FILTERS / MERGED_FILTERS];
+    let left = each.iter().take(FILTERS % MERGED_FILTERS);
+    tables.extend(left.map(|filter| filter.clone().into_table()));
+    tables
+}
+
+fn merge(filters: &[HashFilter]) -> FilterTable {
+    let tables = filters.iter().map(|filter| Arc::new(filter.clone().into_table())).collect();
+    Merging::new(tables).expect("they are alike").finish()
 }
 
 fn hash(random: &mut fastrand::Rng) -> [u8; 32] {

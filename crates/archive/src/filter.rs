@@ -1,7 +1,11 @@
 //! Filter: the hashes of a span in a few bits each, so that a hash that no span has costs no read.
 
-use std::hint::black_box;
-use std::ops::Range;
+mod merging;
+mod table;
+
+pub use merging::{MERGED_FILTERS, Merging};
+pub use table::FilterTable;
+use table::{BUCKET_BITS_MAX, ENTRY_BITS, Filling, cut, prefix, word};
 
 use crate::error::ArchiveError;
 use crate::span::{PREFIX_BYTES, Span};
@@ -11,138 +15,43 @@ const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 36;
 /// Entries of a bucket in the mean, at least half of it.
 const BUCKET_ENTRIES: usize = 16;
-/// Bits of a hash that an entry has, behind those that choose its bucket.
-const ENTRY_BITS: usize = 20;
-const ENTRY_MASK: u64 = (1 << ENTRY_BITS) - 1;
-/// Bits that choose a bucket, at most: the starts of all buckets have 64 MiB then.
-const BUCKET_BITS_MAX: u32 = 24;
 const WHAT: &str = "filter";
-/// Filters whose memory is asked for at once: a processor has about as many such reads under way.
-const GROUP: usize = 32;
 
 /// A filter in memory, as the object is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HashFilter {
-    bytes: Vec<u8>,
-    entries: usize,
-    bits: u32,
-}
-
-/// Entries among which a hash would be, and the one that it would have.
-struct Place {
-    entries: Range<usize>,
-    wanted: u32,
-    /// Place that it would have if entries had equal distances. They are of hashes, so few are far from that.
-    guess: usize,
-}
-
-/// The first 48 bits of a hash.
-fn prefix(hash: &[u8]) -> u64 {
-    hash.iter().take(PREFIX_BYTES).fold(0, |prefix, byte| prefix << 8 | u64::from(*byte))
-}
-
-/// The bits of a bucket and of an entry behind them.
-fn cut(prefix: u64, bits: u32) -> u64 {
-    prefix >> (8 * PREFIX_BYTES - ENTRY_BITS - bits as usize)
-}
+pub struct HashFilter(FilterTable);
 
 impl HashFilter {
     /// Makes the filter of a span.
     pub fn of(span: &Span) -> Self {
         let bits = (span.len() / BUCKET_ENTRIES).max(1).ilog2().min(BUCKET_BITS_MAX);
-        let mut cuts: Vec<u64> = span.prefixes().map(|hash| cut(prefix(&hash), bits)).collect();
+        let cut = |hash: [u8; PREFIX_BYTES]| cut(prefix(&hash), bits + ENTRY_BITS);
+        let mut cuts: Vec<u64> = span.prefixes().map(cut).collect();
         cuts.dedup(); // a span ascends
-        let mut bytes = Vec::with_capacity(HEADER_BYTES + (4 << bits) + cuts.len() * 5 / 2 + 4);
-        bytes.extend_from_slice(MAGIC);
-        bytes.extend_from_slice(&VERSION.to_le_bytes());
-        bytes.extend_from_slice(&span.range().to_le_bytes());
-        bytes.extend_from_slice(&span.first().to_le_bytes());
-        for word in [span.segments(), cuts.len() as u32, bits] {
-            bytes.extend_from_slice(&word.to_le_bytes());
-        }
+        let mut filling = Filling::new(&header(span, cuts.len(), bits), bits, 0, cuts.len());
+        let mut rest = cuts.into_iter().peekable();
         for bucket in 0..1_u64 << bits {
-            let start = cuts.partition_point(|cut| cut >> ENTRY_BITS < bucket) as u32;
-            bytes.extend_from_slice(&start.to_le_bytes());
+            filling.begin_bucket();
+            while let Some(cut) = rest.next_if(|cut| cut >> ENTRY_BITS == bucket) {
+                filling.push(cut & ((1 << ENTRY_BITS) - 1));
+            }
         }
-        // Two entries of 20 bits fill five bytes.
-        for pair in cuts.chunks(2) {
-            let low = |at: usize| pair.get(at).map_or(0, |cut| cut & ENTRY_MASK);
-            let both = low(0) | low(1) << ENTRY_BITS;
-            bytes.extend_from_slice(&both.to_le_bytes()[..5]);
-        }
-        Self { bytes, entries: cuts.len(), bits }
+        Self(filling.finish())
     }
 
     /// True if the span may have the hash. False for all others but about one in 65,000.
     pub fn may_have(&self, hash: &[u8; 32]) -> bool {
-        self.has(&self.place(prefix(hash)))
+        self.0.members_with(hash) != 0
     }
 
-    /// True if one of these filters may have the hash.
-    pub fn any_may_have<'f>(filters: impl IntoIterator<Item = &'f Self>, hash: &[u8; 32]) -> bool {
-        let (mut filters, prefix) = (filters.into_iter(), prefix(hash));
-        loop {
-            // Each step reads memory that no cache has. Apart for all of a group, the processor waits for them
-            // together instead of one after the other.
-            let group: [_; GROUP] = std::array::from_fn(|_| filters.next());
-            let places = group.map(|filter| filter.map(|filter| (filter, filter.place(prefix))));
-            let touched = places.iter().flatten().map(|(filter, place)| filter.touch(place));
-            black_box(touched.fold(0, |all, byte| all ^ byte));
-            if places.iter().flatten().any(|(filter, place)| filter.has(place)) {
-                return true;
-            }
-            if group.last().is_none_or(Option::is_none) {
-                return false;
-            }
-        }
-    }
-
-    fn place(&self, prefix: u64) -> Place {
-        let cut = cut(prefix, self.bits);
-        let bucket = (cut >> ENTRY_BITS) as usize;
-        let end = if bucket + 1 == 1 << self.bits { self.entries } else { self.start(bucket + 1) };
-        let (start, wanted) = (self.start(bucket), (cut & ENTRY_MASK) as u32);
-        let guess = start + ((end.saturating_sub(start) * wanted as usize) >> ENTRY_BITS);
-        Place { entries: start..end, wanted, guess }
-    }
-
-    fn touch(&self, place: &Place) -> u8 {
-        self.bytes.get(self.offset(place.guess)).copied().unwrap_or(0)
-    }
-
-    fn has(&self, place: &Place) -> bool {
-        let Place { entries, wanted, guess } = place;
-        if entries.is_empty() {
-            return false;
-        }
-        // They ascend.
-        let next = if self.entry(*guess) < *wanted {
-            (guess + 1..entries.end).map(|at| self.entry(at)).find(|entry| entry >= wanted)
-        } else {
-            (entries.start..=*guess).rev().map(|at| self.entry(at)).find(|entry| entry <= wanted)
-        };
-        next == Some(*wanted)
-    }
-
-    fn start(&self, bucket: usize) -> usize {
-        word(&self.bytes, HEADER_BYTES + 4 * bucket) as usize
-    }
-
-    /// Returns where the pair begins that has an entry.
-    fn offset(&self, entry: usize) -> usize {
-        HEADER_BYTES + (4 << self.bits) + entry / 2 * 5
-    }
-
-    fn entry(&self, entry: usize) -> u32 {
-        let at = self.offset(entry);
-        let high = self.bytes.get(at + 4).copied().unwrap_or(0);
-        let both = u64::from(word(&self.bytes, at)) | u64::from(high) << 32;
-        (both >> (entry % 2 * ENTRY_BITS) & ENTRY_MASK) as u32
+    /// Returns the table alone, with this filter as its only member.
+    pub fn into_table(self) -> FilterTable {
+        self.0
     }
 
     /// Returns the bytes of the object.
     pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.0.bytes
     }
 
     /// Reads an object.
@@ -167,37 +76,48 @@ impl HashFilter {
         if bits > BUCKET_BITS_MAX || bytes.len() != length {
             return Err(malformed("a length that does not fit"));
         }
-        let filter = Self { bytes, entries, bits };
-        let mut starts = (0..1_usize << bits).map(|bucket| filter.start(bucket));
+        let table = FilterTable { bytes, header: HEADER_BYTES, entries, bits, member_bits: 0 };
+        let mut starts = (0..1_usize << bits).map(|bucket| table.start(bucket));
         if !starts.clone().is_sorted() || starts.next_back().is_some_and(|last| last > entries) {
             return Err(malformed("buckets out of order"));
         }
-        Ok(filter)
+        Ok(Self(table))
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> u32 {
-    match bytes.get(at..) {
-        Some([a, b, c, d, ..]) => u32::from_le_bytes([*a, *b, *c, *d]),
-        _ => 0,
+fn header(span: &Span, entries: usize, bits: u32) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER_BYTES);
+    bytes.extend_from_slice(MAGIC);
+    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    bytes.extend_from_slice(&span.range().to_le_bytes());
+    bytes.extend_from_slice(&span.first().to_le_bytes());
+    for word in [span.segments(), entries as u32, bits] {
+        bytes.extend_from_slice(&word.to_le_bytes());
     }
+    bytes
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use proptest::prelude::*;
 
     use super::*;
     use crate::digest::Digest;
     use crate::span::{Key, Spot};
 
-    fn hash(number: u32) -> [u8; 32] {
+    pub(super) fn hash(number: u32) -> [u8; 32] {
         Digest::of(&number.to_le_bytes()).0
     }
 
-    fn filter(hashes: u32) -> HashFilter {
+    pub(super) fn filter(hashes: u32) -> HashFilter {
+        filter_of(0..hashes)
+    }
+
+    pub(super) fn filter_of(numbers: Range<u32>) -> HashFilter {
         let at = |number: u32| Spot { height: u64::from(number % 64), transaction: Some(number) };
-        let keys: Vec<_> = (0..hashes).map(|n| Key { hash: hash(n), at: at(n) }).collect();
+        let keys: Vec<_> = numbers.map(|n| Key { hash: hash(n), at: at(n) }).collect();
         let empty = Span::empty(0, 32, 2).expect("it is one");
         HashFilter::of(&empty.with(None, &keys).expect("they fit"))
     }
@@ -216,20 +136,6 @@ mod tests {
             assert!(others <= 10, "{others} of 100,000 with {hashes}");
             assert!(hashes < 1000 || filter.as_bytes().len() < hashes as usize * 3 + 100);
         }
-    }
-
-    #[test]
-    fn a_hash_is_found_in_any_of_many_filters() {
-        let (with, without) = (filter(40), filter(20));
-        for count in [1, GROUP - 1, GROUP, GROUP + 1, 3 * GROUP] {
-            for at in 0..count {
-                let filters = (0..count).map(|other| if other == at { &with } else { &without });
-                assert!(HashFilter::any_may_have(filters, &hash(39)), "{at} of {count}");
-            }
-            let filters = std::iter::repeat_n(&without, count);
-            assert!(!HashFilter::any_may_have(filters, &hash(39)), "{count}");
-        }
-        assert!(!HashFilter::any_may_have([], &hash(39)));
     }
 
     proptest! {

@@ -22,7 +22,7 @@ mod terms;
 
 pub use digest::{Digest, OBJECT_BYTES_MAX, PAGE_BYTES, Signature, object_digest};
 pub use error::ArchiveError;
-pub use filter::HashFilter;
+pub use filter::{FilterTable, HashFilter, MERGED_FILTERS, Merging};
 pub use links::{Descent, LINK_OBJECTS_MAX, LINKS_BYTES, LINKS_MAX, Links};
 pub use manifest::{
     Chain, DELETED_MAX, Deletion, IndexEntry, MANIFEST_BYTES_MAX, MANIFEST_NAME, Manifest,

@@ -1,18 +1,25 @@
 //! Filters of spans in memory, newest first, up to a bound.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use neve_archive::{Digest, HashFilter, Manifest, SpanEntry};
+use neve_archive::{Digest, HashFilter, Manifest, SPAN_SEGMENTS, SpanEntry};
+use tokio::time::sleep;
 
 use super::fetch::{ObjectNotRead, Payer};
 use super::page_source::PageSource;
 use crate::shared::lock::lock;
 
-/// Filters that a serving thread asks: about 40 us for all of them.
+mod loaded;
+
+use loaded::Loaded;
+
+/// Tables of filters that a serving thread asks: about 40 us for all of them.
 const ASKED_MAX: usize = 512;
+/// Part of the memory of all filters that a merge may take beside them: 256 MiB of 4 GiB, where mainnet's takes 100 MB.
+const MERGED_PART: u64 = 16;
 
 /// Filters that are here.
 pub(super) struct LoadedFilters {
@@ -22,8 +29,6 @@ pub(super) struct LoadedFilters {
     left: Mutex<HashMap<Digest, Instant>>,
 }
 
-type Loaded = HashMap<Digest, Arc<HashFilter>>;
-
 /// Filter that is brought next, and those that are here.
 #[derive(Default)]
 struct Plan<'s> {
@@ -32,7 +37,7 @@ struct Plan<'s> {
     has_gap: bool,
     next: Option<&'s SpanEntry>,
     /// Those that spans still have, as far as they were looked at.
-    kept: Loaded,
+    kept: HashSet<Digest>,
 }
 
 /// Time for which such a filter is left alone.
@@ -46,21 +51,18 @@ impl LoadedFilters {
 
     /// True if a filter that is here says that its span may have the hash.
     pub(super) fn may_have(&self, hash: &[u8; 32]) -> bool {
-        HashFilter::any_may_have(self.loaded.load().values().map(|filter| &**filter), hash)
+        self.loaded.load().may_have(hash)
     }
 
-    /// True if there are too many filters for a serving thread to ask them.
+    /// True if there are too many tables for a serving thread to ask them.
     pub(super) fn are_many(&self) -> bool {
-        self.loaded.load().len() > ASKED_MAX
+        self.loaded.load().tables() > ASKED_MAX
     }
 
     /// Index of the last of these spans whose filter is here and says that it may have the hash.
     pub(super) fn last_span(&self, spans: &[SpanEntry], hash: &[u8; 32]) -> Option<usize> {
-        let loaded = self.loaded.load();
-        let may_have = |span: &SpanEntry| {
-            loaded.get(&span.filter.digest).is_some_and(|filter| filter.may_have(hash))
-        };
-        spans.iter().rposition(may_have)
+        let found = self.loaded.load().with_hash(hash);
+        spans.iter().rposition(|span| found.contains(&span.filter.digest))
     }
 
     /// Brings the next filter of these spans, which descend. Returns the height down to which filters are
@@ -74,10 +76,8 @@ impl LoadedFilters {
         let loaded = self.loaded.load_full();
         let Plan { reach, has_gap, next, kept } = self.plan(&loaded, spans);
         let Some(span) = next else {
-            if kept.len() != loaded.len() {
-                self.loaded.store(Arc::new(kept)); // spans that grew have other ones
-            }
-            return Ok((reach, true));
+            let has_more = self.tidy(source, loaded, kept).await?;
+            return Ok((reach, !has_more));
         };
         let key = span.filter.digest;
         let filter = match Self::bring(source, manifest, span).await {
@@ -87,10 +87,42 @@ impl LoadedFilters {
             }
             filter => filter?,
         };
-        let mut more = HashMap::clone(&loaded);
-        more.insert(key, Arc::new(filter));
-        self.loaded.store(Arc::new(more));
+        let is_whole = span.segments == SPAN_SEGMENTS;
+        self.loaded.store(Arc::new(loaded.with(filter, key, is_whole)));
         Ok((if has_gap { reach } else { Some(span.first) }, false))
+    }
+
+    /// Drops filters that no span has any more, or merges some. Returns true if there may be more to do. All filters are
+    /// brought before: without its filter a hash is a miss.
+    async fn tidy(
+        &self,
+        source: &Arc<PageSource>,
+        loaded: Arc<Loaded>,
+        kept: HashSet<Digest>,
+    ) -> Result<bool, ObjectNotRead> {
+        if loaded.has_others_than(&kept) {
+            let left = source.compute(move || loaded.keep(&kept)).await?; // spans that grew have other ones
+            self.loaded.store(Arc::new(left));
+            return Ok(true);
+        }
+        let (all, bytes_max) = (Arc::clone(&loaded), (self.bytes_max / MERGED_PART) as usize);
+        let alike = source.compute(move || all.alike(bytes_max)).await?;
+        let Some((mut merging, members)) = alike else {
+            return Ok(false);
+        };
+        loop {
+            let begun = Instant::now();
+            let stepping = move || (merging.step(), merging);
+            let (has_more, stepped) = source.compute(stepping).await?;
+            merging = stepped;
+            if !has_more {
+                break;
+            }
+            sleep(begun.elapsed()).await; // requests compute meanwhile
+        }
+        let merged = source.compute(move || loaded.merged(merging.finish(), members)).await?;
+        self.loaded.store(Arc::new(merged));
+        Ok(true)
     }
 
     /// Finds the first of these spans whose filter is to be brought.
@@ -106,8 +138,8 @@ impl LoadedFilters {
                 break;
             }
             let key = span.filter.digest;
-            if let Some(filter) = loaded.get(&key) {
-                plan.kept.insert(key, Arc::clone(filter));
+            if loaded.has(&key) {
+                plan.kept.insert(key);
                 if !plan.has_gap {
                     plan.reach = Some(span.first);
                 }
@@ -134,99 +166,4 @@ impl LoadedFilters {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use neve_archive::IndexEntry;
-
-    use super::*;
-
-    fn digest(number: u64) -> Digest {
-        let mut bytes = [0; 32];
-        bytes[..8].copy_from_slice(&number.to_le_bytes());
-        Digest(bytes)
-    }
-
-    /// Spans that all have a filter which is left alone, but the last one.
-    fn spans(count: u64) -> (LoadedFilters, Vec<SpanEntry>) {
-        let index = |number| IndexEntry { bytes: 10, digest: digest(number) };
-        let span = |number| SpanEntry {
-            first: number * 2048,
-            segments: 64,
-            bytes: 10,
-            digest: digest(number),
-            pages: index(number),
-            filter: index(number),
-            terms: None,
-        };
-        let filters = LoadedFilters::new(1 << 40);
-        let left = (0..count - 1).map(|number| (digest(number), Instant::now()));
-        *lock(&filters.left) = left.collect();
-        (filters, (0..count).map(span).collect())
-    }
-
-    /// Time of one plan, the least of some.
-    fn time(count: u64) -> Duration {
-        let (filters, spans) = spans(count);
-        let once = || {
-            let begun = Instant::now();
-            let plan = filters.plan(&HashMap::new(), spans.iter());
-            assert_eq!(plan.next.map(|span| span.first), Some((count - 1) * 2048));
-            assert!(plan.has_gap && plan.reach.is_none());
-            begun.elapsed()
-        };
-        (0..9).map(|_| once()).min().expect("there are some")
-    }
-
-    #[test]
-    fn sixteen_times_the_spans_take_far_less_than_256_times_the_time() {
-        let (few, many) = (time(500), time(8000));
-        assert!(many < few * 64, "{few:?}, {many:?}");
-    }
-
-    fn filter() -> Arc<HashFilter> {
-        let span = neve_archive::Span::empty(0, 32, 1).expect("it is one");
-        Arc::new(HashFilter::of(&span))
-    }
-
-    /// 660 filters, those of mainnet in 4 GiB, take about 50 us to say no of a hash.
-    #[test]
-    fn more_filters_than_a_serving_thread_asks_are_left_to_other_threads() {
-        let filters = LoadedFilters::new(1 << 40);
-        for (count, are_many) in [(0, false), (512, false), (513, true), (660, true)] {
-            filters.loaded.store(Arc::new((0..count).map(|at| (digest(at), filter())).collect()));
-            assert_eq!((filters.are_many(), filters.may_have(&[7; 32])), (are_many, false));
-        }
-    }
-
-    #[test]
-    fn newest_span_is_asked_first_and_those_below_it_afterwards() {
-        let key = neve_archive::Key {
-            hash: [7; 32],
-            at: neve_archive::Spot { height: 0, transaction: None },
-        };
-        let span = neve_archive::Span::empty(0, 32, 1).and_then(|span| span.with(None, &[key]));
-        let has = Arc::new(HashFilter::of(&span.expect("it is one")));
-        let (filters, spans) = spans(4);
-        let loaded = [(0, &has), (1, &filter()), (2, &has)];
-        let loaded = loaded.map(|(at, filter)| (digest(at), Arc::clone(filter)));
-        filters.loaded.store(Arc::new(HashMap::from(loaded)));
-        assert_eq!(filters.last_span(&spans, &[7; 32]), Some(2), "that of 3 is not here");
-        assert_eq!(filters.last_span(&spans[..2], &[7; 32]), Some(0));
-        assert_eq!(filters.last_span(&spans, &[8; 32]), None);
-    }
-
-    #[test]
-    fn filters_reach_down_to_the_first_one_that_is_left_alone() {
-        let (filters, spans) = spans(4);
-        let loaded = HashMap::from([(digest(3), filter()), (digest(1), filter())]);
-        let plan = filters.plan(&loaded, spans.iter().rev());
-        assert_eq!((plan.reach, plan.has_gap), (Some(3 * 2048), true));
-        assert!(plan.next.is_none() && plan.kept.len() == 2);
-        lock(&filters.left).remove(&digest(2));
-        let plan = filters.plan(&loaded, spans.iter().rev());
-        assert_eq!(plan.next.map(|span| span.first), Some(2 * 2048));
-        let small = LoadedFilters::new(15);
-        assert!(small.plan(&loaded, spans.iter().rev()).next.is_none(), "one of 10 bytes fits");
-    }
-}
+mod tests;

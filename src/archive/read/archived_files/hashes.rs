@@ -12,7 +12,8 @@ use crate::archive::read::fetch::ObjectNotRead;
 
 /// Spans in which one hash is searched for.
 const SPANS_ASKED_MAX: usize = 4;
-/// Hashes that a thread looks up in the filters at a time: 660 filters, those of mainnet, take up to 0.8 ms for each.
+/// Hashes that a thread looks up in the filters at a time: 660 filters, those of mainnet, take up to 0.8 ms for each
+/// until they are merged.
 const LOOKED_UP_TOGETHER: usize = 16;
 
 impl ArchivedFiles {
