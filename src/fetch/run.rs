@@ -91,6 +91,9 @@ impl Follower {
             .collect();
         let pool = UpstreamPool::new(upstreams, follower.config.quorum);
         let _ = follower.pool.set(Arc::clone(&pool)); // a follower runs once
+        if follower.serving.identity().is_some() {
+            pool.note_rules(follower.serving.rules());
+        }
         // Stored blocks show that Helicon is active, before any upstream says so.
         if follower.serving.holds_asynchronous() {
             pool.note_asynchronous();

@@ -28,7 +28,8 @@ use crate::shared::lock::lock;
 /// Time between two updates of the upstreams in /health.
 const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Upstreams, of several, that must answer by newer rules before these are believed.
+/// Upstreams, of several, that must be asked before they decide the rules, and must answer by newer
+/// rules before these are believed.
 const RULES_AGREE: usize = 2;
 
 /// Needs that may wait here. A task with more of them keeps the rest.
@@ -121,12 +122,15 @@ impl UpstreamPool {
         next.head = heads.iter().copied().max().unwrap_or_default();
         next.common = reached_by(heads, next.admitted / 2 + 1);
         next.proven = reached_by(proven, self.quorum);
-        // The form of an answer is in no hash: one upstream of several could lie.
-        let agreed = helicon >= RULES_AGREE.min(next.admitted).max(1);
-        next.helicon = agreed || self.asynchronous.load(Ordering::Relaxed);
+        // The form of an answer is in no hash: one upstream of several could lie, also while the others are away.
+        let needed = RULES_AGREE.min(self.upstreams.len()).max(1);
+        let asynchronous = self.asynchronous.load(Ordering::Relaxed);
         self.sight.send_if_modified(|sight| {
-            // Without an upstream nothing says that they changed.
-            next.helicon |= next.admitted == 0 && sight.helicon;
+            let are_enough = next.admitted >= needed;
+            next.agreed = if are_enough { Some(helicon >= needed) } else { sight.agreed };
+            // An empty store has no rules. It takes those of the upstreams that there are.
+            let alone = if next.admitted == 0 { sight.helicon } else { helicon > 0 };
+            next.helicon = next.agreed.unwrap_or(alone) || asynchronous;
             next.connections = sight.connections + u64::from(connected);
             next.withdrawals = sight.withdrawals;
             std::mem::replace(sight, next) != next
@@ -148,6 +152,11 @@ impl UpstreamPool {
                 AfterFailure::Ejected
             }
         }
+    }
+
+    /// Notes the rules of the store. They stay until enough upstreams agree on others.
+    pub(crate) fn note_rules(&self, rules: Rules) {
+        self.sight.send_modify(|sight| sight.agreed = Some(rules == Rules::Helicon));
     }
 
     /// Notes that the chain has an asynchronous block.
@@ -375,72 +384,4 @@ fn unreachable_grant() -> ! {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::shared::Phase;
-    use crate::upstream::tests::upstream;
-
-    fn pool_at(heads: &[u64]) -> Arc<UpstreamPool> {
-        let pool = UpstreamPool::new(heads.iter().map(|_| upstream(false)).collect(), 1);
-        for (upstream, head) in pool.upstreams.iter().zip(heads) {
-            upstream.admit(*head, *head, Rules::Helicon);
-        }
-        pool.changed(false);
-        pool
-    }
-
-    #[tokio::test]
-    async fn common_head_is_that_of_most_upstreams() {
-        let common = |heads: &[u64]| pool_at(heads).sight().borrow().common;
-        assert_eq!(common(&[5, 1000, 1001]), 1000, "one is far behind");
-        assert_eq!(common(&[1 << 40, 1000, 1001]), 1001, "one names a false head");
-        assert_eq!(common(&[5, 1000, 1 << 40]), 1000);
-        assert_eq!([&[][..], &[7], &[5, 1000]].map(common), [0, 7, 5]);
-    }
-
-    #[tokio::test]
-    async fn rules_stay_while_no_upstream_is_admitted() {
-        let pool = pool_at(&[5, 7]);
-        let wait = || ("gone".to_owned(), Duration::ZERO);
-        for upstream in &pool.upstreams {
-            upstream.eject("transport", Phase::Waiting, wait());
-            pool.changed(false);
-            assert_eq!(pool.sight().borrow().rules(), Rules::Helicon);
-        }
-        pool.upstreams[0].admit(7, 7, Rules::BeforeHelicon);
-        pool.changed(false);
-        assert_eq!(pool.sight().borrow().rules(), Rules::BeforeHelicon, "an older release");
-    }
-
-    #[tokio::test]
-    async fn upstream_that_throttles_pauses_and_one_that_is_away_is_ejected() {
-        let pool = pool_at(&[200]);
-        let upstream = &pool.upstreams[0];
-        let admitted = || pool.sight().borrow().admitted;
-        let status = hyper::StatusCode::TOO_MANY_REQUESTS;
-        let after = Some(Duration::from_secs(9));
-        let throttled = CallError::Throttled { status, after };
-        assert_eq!(pool.failed(upstream, throttled), AfterFailure::Paused);
-        assert_eq!((upstream.resting().is_some(), admitted()), (true, 1));
-        let late = CallError::TimedOut(Duration::ZERO);
-        assert_eq!((pool.failed(upstream, late), admitted()), (AfterFailure::Tolerated, 1));
-        let away = CallError::Unreachable("refused".into());
-        assert_eq!((pool.failed(upstream, away), admitted()), (AfterFailure::Ejected, 0));
-    }
-
-    #[tokio::test]
-    async fn lowest_of_several_withdrawals_is_taken() {
-        let pool = pool_at(&[200]);
-        [102, 100, 101].iter().for_each(|from| pool.withdraws(*from));
-        assert_eq!([(); 2].map(|()| pool.take_withdrawn()), [Some(100), None]);
-        pool.withdraws(103);
-        assert_eq!(pool.take_withdrawn(), Some(103));
-    }
-
-    #[test]
-    fn head_is_reached_by_as_many_as_must_agree() {
-        let heads = || vec![100, 1_000_000, 102];
-        assert_eq!([1, 2, 3].map(|quorum| reached_by(heads(), quorum)), [1_000_000, 102, 100]);
-        assert_eq!((reached_by(vec![7], 2), reached_by(Vec::new(), 1)), (7, 0));
-    }
-}
+mod tests;

@@ -13,9 +13,11 @@ pub(crate) struct PoolState {
     pub(crate) proven: u64,
     /// The highest head that more than half of the upstreams have reached: no single one can move it far up or down.
     pub(crate) common: u64,
-    /// True if answers are by the rules of v1.15: the chain is, or two upstreams answer so, or the
-    /// only one.
+    /// True if answers are by the rules of v1.15: the chain is, or enough upstreams agreed on them.
     pub(crate) helicon: bool,
+    /// The rules that enough upstreams agreed on, or those of the store: true for v1.15. They stay
+    /// while fewer upstreams are asked.
+    pub(crate) agreed: Option<bool>,
     /// Changes with each connection to an upstream.
     pub(crate) connections: u64,
     /// Number of withdrawals by the mirror source.

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use neve_devnet::{Config, DevnetThread, Fault, Helicon, Older, Part, RetryAfter, Rule};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::backfill::evidence;
@@ -26,6 +27,13 @@ fn start(devnets: &[DevnetThread], arguments: &[&str]) -> (TempDir, Neve) {
     let upstreams = urls.iter().flat_map(|url| ["--upstream", url]).collect::<Vec<_>>();
     let neve = Neve::start(dir.path(), &[&upstreams[..], &["--start", "0"], arguments].concat());
     (dir, neve)
+}
+
+/// Starts neve with the same store.
+fn again(dir: &TempDir, devnets: &[DevnetThread]) -> Neve {
+    let urls = devnets.iter().map(|one| one.base_url()).collect::<Vec<_>>();
+    let upstreams = urls.iter().flat_map(|url| ["--upstream", url]).collect::<Vec<_>>();
+    Neve::start(dir.path(), &upstreams)
 }
 
 fn advance(devnets: &[DevnetThread], blocks: u64) {
@@ -393,6 +401,29 @@ fn rules_stay_if_only_one_of_two_upstreams_changes_them() {
     advance(&devnets, 1);
     neve.wait_for_head(HEAD + 2);
     assert_eq!(total_difficulty(&neve, HEAD + 2), format!("{:#x}", HEAD + 2));
+}
+
+#[test]
+fn one_upstream_of_two_does_not_change_the_rules_while_the_other_is_away() {
+    let devnets = [(); 2].map(|()| devnet_of(Config::test().with_head(HEAD)));
+    let (dir, mut neve) = start(&devnets, &[]);
+    neve.wait_for_head(HEAD);
+    wait_until_both_are_asked(&neve);
+    devnets[1].faults().inject(Fault::Refuse);
+    neve.wait("its end", |_| (state(&neve, &devnets[1]) != "up").then_some(()));
+    for height in [HEAD + 1, HEAD + 2] {
+        // The second time after a restart, when the store has rules and no upstream agrees on them.
+        devnets[0].faults().inject(zero_at(height));
+        devnets[0].advance(1);
+        neve.wait_for_head(height);
+        let lied = |health: &Value| health["upstreams"][0]["rules"] == "helicon";
+        neve.wait("the lie", |health| lied(health).then_some(()));
+        assert_eq!(rules(&neve), "before_helicon");
+        assert_eq!(total_difficulty(&neve, HEAD), format!("{HEAD:#x}"));
+        neve.stop();
+        neve = again(&dir, &devnets);
+        neve.wait_for_head(height);
+    }
 }
 
 /// A single upstream cannot be contradicted, but it can be right again.
