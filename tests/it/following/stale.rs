@@ -3,6 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use neve_devnet::{Config, DevnetThread};
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -148,6 +149,34 @@ fn stopped_root_is_seen_by_a_mirror_of_a_mirror() {
     third.wait("a hit", |_| (call(&third, "eth_blockNumber", "[]") == 200).then_some(()));
     assert_eq!(call(&third, "eth_getFilterChanges", &format!("[{filter}]")), 200);
     SUBSCRIPTIONS.iter().for_each(|params| drop(Ws::open(&third).subscribe(params)));
+}
+
+/// The process of the root is suspended, and later killed: its mirror stays up, and says lag 0 to its own mirror.
+#[test]
+fn suspended_or_killed_root_is_seen_by_a_mirror_of_a_mirror() {
+    let chain = chain();
+    let (_root_dir, root) = serve(&["--upstream", &chain.base_url(), "--start", "0"]);
+    let (_second_dir, second) = mirror(&root, &[]);
+    let (_third_dir, third) = mirror(&second, &["--stale-heads", "miss"]);
+    wait_until_ready(&third, true);
+    root.signal(Signal::STOP);
+    is_seen_as_stale(&third);
+    root.signal(Signal::CONT);
+    wait_until_ready(&third, true);
+    third.wait("a hit", |_| (call(&third, "eth_blockNumber", "[]") == 200).then_some(()));
+    root.kill();
+    is_seen_as_stale(&third);
+}
+
+fn is_seen_as_stale(neve: &Neve) {
+    wait_until_ready(neve, false);
+    assert_eq!(ready(neve).status, 503);
+    assert!(ready(neve).text().contains("the newest block is "), "{}", ready(neve).text());
+    let health = neve.health();
+    assert_eq!(health["blocks"]["lag"], 0, "{health}");
+    assert!(health["blocks"]["head_age_seconds"].as_f64().unwrap() >= 15.0, "{health}");
+    // The flag follows within a second.
+    neve.wait("a miss", |_| (call(neve, "eth_blockNumber", "[]") == 421).then_some(()));
 }
 
 /// A block of the future cannot be told from a clock that is behind, so the operator must look.
