@@ -18,7 +18,8 @@ use neve_store::disk::RealDisk;
 use neve_store::{Opened, Record, Retention};
 use support::crash::Image;
 use support::{
-    Done, Recorder, assert_clean, assert_holds, block, every, logs, naive_logs, open_as, small,
+    Done, Recorder, assert_clean, assert_holds, block, every, injected, logs, naive_logs, open_as,
+    small,
 };
 
 /// The store as its caller knows it after so many operations.
@@ -144,8 +145,8 @@ fn bounds(known: &[Known], ops: usize) -> (&Known, &Known) {
     (before, known.get(after).unwrap_or(before))
 }
 
-/// Opens the image in `dir` and checks it against what its caller knew.
-fn check(dir: &Path, known: &[Known], ops: usize, power_lost: bool, packs: bool) {
+/// Opens the image in `dir` and checks it against what its caller knew. Returns 1, for a count of images.
+fn check(dir: &Path, known: &[Known], ops: usize, power_lost: bool, packs: bool) -> usize {
     let opened = open_as(Arc::new(RealDisk::new(dir)), options(), packs);
     let (before, after) = bounds(known, ops);
     let range = opened.reader.range();
@@ -174,6 +175,7 @@ fn check(dir: &Path, known: &[Known], ops: usize, power_lost: bool, packs: bool)
         assert_clean(dir);
     }
     go_on(opened);
+    1
 }
 
 /// The indexes find what the records have.
@@ -271,24 +273,25 @@ type History = (Vec<Done>, Vec<Known>);
 fn each_kill(packs: bool, history: impl Fn(&Path) -> History) {
     let dir = support::fresh_dir();
     let (done, known) = history(&dir.path().join("live"));
-    let mut image = Image::new();
+    let (mut image, mut count) = (Image::new(), 0);
     for ops in 0..=done.len() {
         if ops.is_multiple_of(every()) {
             let at = dir.path().join(format!("killed-{ops}"));
             image.killed(&at);
-            check(&at, &known, ops, false, packs);
+            count += check(&at, &known, ops, false, packs);
             std::fs::remove_dir_all(&at).unwrap();
         }
         if let Some(next) = done.get(ops) {
             image.apply(next);
         }
     }
+    injected(count, "kills after an operation");
 }
 
 fn each_torn_write(packs: bool) {
     let dir = support::fresh_dir();
     let (done, known) = history(&dir.path().join("live"), packs);
-    let mut image = Image::new();
+    let (mut image, mut count) = (Image::new(), 0);
     for (ops, next) in done.iter().enumerate() {
         if let Done::Write(name, offset, bytes) = next
             && ops.is_multiple_of(every())
@@ -298,18 +301,19 @@ fn each_torn_write(packs: bool) {
                 torn.apply(&Done::Write(name.clone(), *offset, bytes[..cut].to_vec()));
                 let at = dir.path().join(format!("torn-{ops}-{cut}"));
                 torn.killed(&at);
-                check(&at, &known, ops, false, packs);
+                count += check(&at, &known, ops, false, packs);
                 std::fs::remove_dir_all(&at).unwrap();
             }
         }
         image.apply(next);
     }
+    injected(count, "torn writes");
 }
 
 fn each_loss_of_power(packs: bool, history: impl Fn(&Path) -> History) {
     let dir = support::fresh_dir();
     let (done, known) = history(&dir.path().join("live"));
-    let mut image = Image::new();
+    let (mut image, mut count) = (Image::new(), 0);
     let mut state = support::from_variable("NEVE_POWER_SEED", 1);
     eprintln!("NEVE_POWER_SEED={state}");
     // The other history has most of the steps.
@@ -321,13 +325,14 @@ fn each_loss_of_power(packs: bool, history: impl Fn(&Path) -> History) {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 (state >> 33) % sides
             });
-            check(&at, &known, ops, true, packs);
+            count += check(&at, &known, ops, true, packs);
             std::fs::remove_dir_all(&at).unwrap();
         }
         if let Some(next) = done.get(ops) {
             image.apply(next);
         }
     }
+    injected(count, "losses of power");
 }
 
 #[test]
@@ -375,7 +380,7 @@ fn power_lost_after_any_operation_of_a_store_that_packs() {
 fn killed_during_recovery() {
     let dir = support::fresh_dir();
     let (done, known) = history(&dir.path().join("live"), false);
-    let mut image = Image::new();
+    let (mut image, mut count, mut openings) = (Image::new(), 0, 0);
     for (ops, next) in done.iter().enumerate() {
         // A slot of garbage gives recovery something to do.
         if let Done::Write(name, offset, _) = next
@@ -390,14 +395,16 @@ fn killed_during_recovery() {
             drop(neve_store::open_on(recorder.clone(), options()).unwrap());
             let recovery = recorder.done.lock().unwrap().clone();
             assert!(!recovery.is_empty(), "{name} at {offset} left nothing to do");
+            openings += 1;
             for step in &recovery {
                 torn.apply(step);
                 std::fs::remove_dir_all(&at).unwrap();
                 torn.killed(&at);
-                check(&at, &known, ops, false, false);
+                count += check(&at, &known, ops, false, false);
             }
             std::fs::remove_dir_all(&at).unwrap();
         }
         image.apply(next);
     }
+    injected(count, &format!("kills in {openings} openings"));
 }

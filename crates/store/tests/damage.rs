@@ -13,7 +13,7 @@ use std::sync::Arc;
 use neve_store::disk::RealDisk;
 use neve_store::{Criteria, Opened, Reader, Record, residency};
 use support::{
-    assert_clean, assert_exactly, assert_holds, block, every, files, open, open_as, small,
+    assert_clean, assert_exactly, assert_holds, block, every, files, injected, open, open_as, small,
 };
 
 const HEIGHTS: u64 = 20;
@@ -85,7 +85,7 @@ fn any_flipped_byte_of_a_sealed_segment_is_a_miss_and_is_repaired() {
     let good = fs::read(segment(&live)).unwrap();
     let stored: Vec<_> = (0..HEIGHTS).map(|height| block(height, 0)).collect();
     let end = u64::from_le_bytes(good[544..552].try_into().unwrap()) as usize;
-    let mut missing = 0;
+    let (mut missing, mut count) = (0, 0);
     // The index byte by byte, the rest in steps; headers set the segment aside.
     let steps = (4096..end).filter(|at| at % 13 == 0 || *at < 4096 + 2 * 64);
     for at in steps.step_by(every()) {
@@ -95,7 +95,7 @@ fn any_flipped_byte_of_a_sealed_segment_is_a_miss_and_is_repaired() {
         let mut opened = open(&live, small());
         let misses = assert_true_or_missing(&opened.reader);
         assert!(misses <= 1, "byte {at}");
-        missing += misses;
+        (missing, count) = (missing + misses, count + 1);
         assert_logs_are_whole_or_an_error(&opened.reader, &stored);
         assert!(opened.reader.scrub(&live, 8, &mut |_| {}).unwrap());
         assert!(!opened.reader.damaged().is_empty(), "byte {at} is not found");
@@ -107,6 +107,7 @@ fn any_flipped_byte_of_a_sealed_segment_is_a_miss_and_is_repaired() {
         }
         fs::write(segment(&live), &good).unwrap();
     }
+    injected(count, "flipped bytes of a sealed segment");
     assert!(missing * every() as u64 > 100, "{missing}");
 }
 

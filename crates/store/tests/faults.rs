@@ -8,7 +8,9 @@ mod support;
 use std::io;
 
 use neve_store::{Error, Opened, Options, Part, Record, Retention};
-use support::{Done, Recorder, assert_clean, assert_exactly, block, every, files, fork, small};
+use support::{
+    Done, Recorder, assert_clean, assert_exactly, block, every, files, fork, injected, small,
+};
 
 fn blocks(count: u64) -> Vec<Record> {
     (0..count).map(|height| block(height, 0)).collect()
@@ -274,6 +276,7 @@ fn a_failing_operation_anywhere_leaves_the_readers_what_they_had() {
         blocks(10).iter().for_each(|record| opened.writer.append(record).unwrap());
         recorder.len()
     };
+    injected(count - 6, "operations, of which each fails");
     for fails in (6..count).step_by(every()) {
         let at = dir.path().join(format!("fails-{fails}"));
         let recorder = Recorder::new(&at);

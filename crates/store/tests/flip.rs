@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use neve_store::{Options, Record};
-use support::{Files, assert_clean, block, every, open, small, terms, verify};
+use support::{Files, assert_clean, block, every, injected, open, small, terms, verify};
 
 /// Threads that share a long test.
 const THREADS: usize = 2;
@@ -80,6 +80,7 @@ fn any_flipped_byte_is_found_or_unused() {
         threads.map(|thread| thread.join().unwrap())
     });
     let found: usize = counts.iter().map(|(found, _)| found).sum();
+    injected(found, "flipped bytes");
     assert!(found * every() > 10_000, "only {found} bytes were found");
     assert!(counts.iter().all(|(_, unused)| *unused > 0));
 }

@@ -16,7 +16,7 @@ use std::thread;
 use neve_store::disk::{Disk, Op, RealDisk};
 use neve_store::{Error, Opened, Options, Record, Retention, open_on, open_on_with};
 use support::toy::Toy;
-use support::{assert_clean, block, every, fork, small};
+use support::{assert_clean, block, every, fork, injected, small};
 
 /// Threads that share a test.
 const THREADS: usize = 2;
@@ -210,27 +210,31 @@ fn store_that_packs_survives_a_fault_at_every_operation() {
 fn each_fault(packs: bool) -> usize {
     let (operations, errors) = run(Fault::Error, usize::MAX, 0, packs);
     assert_eq!(errors, 0);
-    let failed: usize = thread::scope(|scope| {
+    let shares = thread::scope(|scope| {
         let share = |at| scope.spawn(move || each_second_fault(at * every(), operations, packs));
         let threads: [_; THREADS] = from_fn(share);
-        threads.map(|thread| thread.join().unwrap()).iter().sum()
+        threads.map(|thread| thread.join().unwrap())
     });
+    let sum = |add: fn(&(usize, usize)) -> usize| shares.iter().map(add).sum::<usize>();
+    injected(sum(|(injections, _)| *injections), &format!("faults at {operations} operations"));
+    let failed = sum(|(_, failed)| *failed);
     assert!(failed * every() > operations, "{failed}");
     operations
 }
 
-/// Every fault at every second operation that is due, from this one. Returns the number of errors.
-fn each_second_fault(from: usize, operations: usize, packs: bool) -> usize {
-    let mut failed = 0;
+/// Every fault at every second operation that is due, from this one. Returns the numbers of injections and of errors.
+fn each_second_fault(from: usize, operations: usize, packs: bool) -> (usize, usize) {
+    let (mut failed, mut count) = (0, 0);
     for first in (from..operations).step_by(every() * THREADS) {
         for fault in [Fault::Error, Fault::Short, Fault::NoSpace] {
             for times in [1, usize::MAX] {
                 // After an error nothing more is written, however often it would fail.
                 if !packs || times == 1 || fault == Fault::NoSpace {
                     failed += run(fault, first, times, packs).1;
+                    count += 1;
                 }
             }
         }
     }
-    failed
+    (count, failed)
 }

@@ -19,8 +19,8 @@ use neve_store::{
 };
 use support::toy::UNPACKABLE;
 use support::{
-    IDENTITY, Recorder, assert_clean, assert_exactly, block, every, files, logs, naive_logs,
-    open_as, rewrite, small, verify,
+    IDENTITY, Recorder, assert_clean, assert_exactly, block, every, files, injected, logs,
+    naive_logs, open_as, rewrite, small, verify,
 };
 
 /// A disk of which one change fails.
@@ -224,6 +224,7 @@ fn a_fault_at_any_change_leaves_all_heights() {
     assert_eq!(pack(&mut store, 21), 16);
     let after = disk.done.load(Ordering::Relaxed);
     assert!(after - before >= 4 * 6, "{before} to {after}");
+    injected(after - before, "changes, of which each fails");
     for at in (before..after).step_by(every()) {
         let dir = tempfile::tempdir().unwrap();
         let records = fill(dir.path());

@@ -160,6 +160,11 @@ pub fn every() -> usize {
     std::env::var("NEVE_STORE_EVERY").map_or(1, |every| every.parse().unwrap())
 }
 
+/// Prints the number of injections, which docs/RELIABILITY.md has: `cargo test -p neve-store -- --nocapture`.
+pub fn injected(count: usize, what: &str) {
+    eprintln!("injected: {count} {what}");
+}
+
 /// Asserts that what the reader has at `height` is `record`, found in every way.
 pub fn assert_holds(reader: &Reader, record: &Record) {
     let height = record.height;
