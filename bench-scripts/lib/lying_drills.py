@@ -8,7 +8,7 @@ from . import liar, servers
 from .drilled import compared, compared_if_alive, gain, head_of, is_served, says
 from .process import end
 
-WHILE_S, AFTER_S, START_S = 20, 60, 10
+WHILE_S, AFTER_S, START_S = 30, 60, 10
 
 
 def forged_keys(start, directory, upstream):
@@ -28,6 +28,7 @@ def told(start, directory, upstream, lie):
     """Blocks come; for a while the upstream lies, then it tells the truth again."""
     between = liar.Liar(upstream)
     server = start(directory, between.remote())
+    time.sleep(START_S)  # until it follows, and fetches nothing ahead
     before, between.lie = head_of(server), lie(head_of(server))
     time.sleep(WHILE_S)
     result = {"lies": between.told, "heads meanwhile": gain(server, before), "says": says(server)}
