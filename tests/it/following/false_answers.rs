@@ -1,6 +1,7 @@
 //! An upstream whose answers are wrong: nothing of it is ever served, the reason is logged and
 //! counted, and following goes on when it tells the truth.
 
+use neve_chain::HeaderAnswer;
 use neve_devnet::{Config, Counted, DevnetThread, Fault, Helicon, Part, Profile, RateLimit};
 use neve_jsonrpc::Rules;
 
@@ -385,6 +386,62 @@ fn upstream_that_throttles_beside_a_free_one_is_not_penalized() {
     };
     assert!(faults("throttled") > 0);
     assert_eq!(faults("stalled"), 0);
+}
+
+/// Text of a header at a height that its chain does not have. Its hash is right.
+fn made_header(of: &DevnetThread, height: u64) -> String {
+    let block = of.block(HEAD).expect("the chain has it");
+    let text = block.answer(Part::Header, of.rules());
+    let mut answer = HeaderAnswer::parse(&text).expect("a header");
+    let [number, hash] = [format!("{:#x}", answer.header.number), answer.header.hash().to_string()];
+    answer.header.number = height;
+    let text = String::from_utf8(text.to_vec()).unwrap();
+    let text = text.replace(&hash, &answer.header.hash().to_string());
+    text.replace(&format!("\"number\":\"{number}\""), &format!("\"number\":\"{height:#x}\""))
+}
+
+/// The header has the form of later rules, too, and proves itself: only the other upstream contradicts it.
+#[test]
+fn made_header_far_above_moves_nothing_that_two_upstreams_must_agree_on() {
+    let devnets = [(); 2].map(|()| start(config(Helicon::Never)));
+    let (dir, urls) = (fresh_dir(), [&devnets[0], &devnets[1]].map(|one| one.base_url()));
+    let upstreams = ["--upstream", &urls[0], "--upstream", &urls[1], "--upstream-quorum", "2"];
+    let neve = Neve::start(dir.path(), &[&upstreams[..], &["--start", "0"]].concat());
+    neve.wait_for_head(HEAD);
+    let far = 1_000_000_000;
+    let header = made_header(&start(config(Helicon::FromGenesis)), far);
+    let faults = devnets[0].faults();
+    faults.inject(Fault::Result(format!("\"{far:#x}\"")).on("eth_blockNumber"));
+    faults.inject(Fault::Result(header).on("eth_getHeaderByNumber"));
+    let advance = || {
+        for one in &devnets {
+            one.advance(1);
+        }
+    };
+    for step in 1..=5 {
+        advance();
+        neve.wait("the lie", |health| {
+            let of = |key: &str| health["upstreams"][0][key].clone();
+            (of("head") == far && of("rules") == "helicon").then_some(())
+        });
+        neve.wait_for_head(HEAD + step);
+        is_unmoved(&neve, HEAD + step);
+    }
+    faults.clear();
+    advance();
+    neve.wait("its true head", |health| (health["upstreams"][0]["head"] == HEAD + 6).then_some(()));
+    neve.wait_for_head(HEAD + 6);
+    is_unmoved(&neve, HEAD + 6);
+    serves_the_truth(&neve, &devnets[1], HEAD + 6, Rules::BeforeHelicon);
+}
+
+/// Checks that head, lag, rules and status are those of the true chain.
+fn is_unmoved(neve: &Neve, head: u64) {
+    let health = neve.health();
+    let blocks = &health["blocks"];
+    assert_eq!((&blocks["head"], &blocks["lag"]), (&head.into(), &0.into()), "{health}");
+    assert_eq!([&health["status"], &health["upstream"]["rules"]], ["ok", "before_helicon"]);
+    assert_eq!(neve.client().get("/ready").status, 200);
 }
 
 /// Another continuation of the chain takes the place of heights that no header has settled.

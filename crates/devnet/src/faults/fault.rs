@@ -61,7 +61,7 @@ pub enum Fault {
     WrongGenesis,
     /// In a result, the first place that has the one text has the other instead.
     Replaced(&'static str, &'static str),
-    /// A result is this text, JSON or not.
+    /// A result is this text, JSON or not, also where the node has an error.
     Result(String),
     /// The answer is an error with this message.
     Error(String),
