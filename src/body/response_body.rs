@@ -11,7 +11,7 @@ use super::builder::BodyBuilder;
 use super::content_coding;
 use super::slice::{BodySlice, BodySlices, COPIED_BELOW};
 use super::write_buf::WriteBuf;
-use crate::shared::{Account, Holder, Reservation};
+use crate::shared::{Account, FREE_BYTES, Holder, Meter, RESPONSE_FREE_BYTES, Reservation};
 
 /// Pieces that the system is given at once: enough for a batch of a hundred, and no more than it
 /// takes (`IOV_MAX`, 1,024). Each further call wakes the client for a part of the answer. A body of
@@ -20,6 +20,14 @@ use crate::shared::{Account, Holder, Reservation};
 pub(crate) const FRAME_PIECES: usize = 256;
 /// A frame of a long body ends when so much of it was copied.
 const COPIED_BYTES: usize = 128 << 10;
+/// Room for the text of a frame, with a last short piece that begins just below the bound.
+const FRAME_TEXT: usize = COPIED_BYTES + COPIED_BELOW;
+/// Room for the pieces of a frame: a text may stand before the last one, and behind it.
+const FRAME_ROOM: usize = FRAME_PIECES + 2;
+/// Longest spare room of a text that waits for its client.
+const SPARE_BYTES: usize = 1 << 20;
+// A body that goes out in frames never goes without a reservation: see `fits`.
+const _: () = assert!(FRAME_PIECES * size_of::<BodySlice>() >= RESPONSE_FREE_BYTES);
 
 /// A body, in one frame unless it is of very many pieces.
 #[derive(Debug, Default)]
@@ -65,7 +73,32 @@ impl ResponseBody {
 
     /// Keeps a reservation until the body is sent.
     pub(crate) fn keep(&mut self, reservation: Option<Reservation>) {
-        self.reserved = reservation.map(Box::new);
+        self.reserved = reservation.map(|reserved| self.without_spare(reserved));
+    }
+
+    /// Gives the spare room of a long text back, and its part of the reservation.
+    #[cold]
+    fn without_spare(&mut self, mut reserved: Reservation) -> Box<Reservation> {
+        if self.text.capacity() - self.text.len() > SPARE_BYTES {
+            self.text.shrink_to(self.text.len() + 1); // `end_line` may follow
+            reserved.shrink_to(self.held_to_send());
+        }
+        Box::new(reserved)
+    }
+
+    /// True if there is memory to hold it and to send it. A client that reads gets the whole body then.
+    #[inline]
+    pub(crate) fn fits(&self, memory: &Meter<'_>) -> bool {
+        self.held() <= RESPONSE_FREE_BYTES || memory.covers(self.held_to_send())
+    }
+
+    /// Bytes that it takes in memory while it is sent: with a head, and with the copies of a frame if it
+    /// goes out in frames.
+    #[cold]
+    pub(crate) fn held_to_send(&self) -> usize {
+        let in_frames = self.pieces.len() > FRAME_PIECES;
+        let frame = if in_frames { FRAME_TEXT + FRAME_ROOM * size_of::<BodySlice>() } else { 0 };
+        self.held() + frame + FREE_BYTES
     }
 
     /// Bytes that it takes in memory, without those that are stored or shared.
@@ -98,6 +131,7 @@ impl ResponseBody {
         }
         let mut pieces: BodySlices = mem::take(&mut self.pieces).collect();
         let end = self.text.len();
+        self.text.reserve_exact(1); // a push would double a long text
         self.text.push(b'\n');
         pieces.push(BodySlice::Text(end..end + 1));
         self.pieces = pieces.into_iter();
@@ -163,16 +197,20 @@ impl ResponseBody {
             return WriteBuf::new(pieces, text, self.remaining);
         }
         let mut frame = BodyBuilder::default();
-        // With room for a last piece that begins just below the bound.
-        frame.text.reserve(self.remaining.min(COPIED_BYTES + COPIED_BELOW));
+        frame.pieces.reserve_exact(FRAME_ROOM);
+        frame.text.reserve_exact(self.remaining.min(FRAME_TEXT));
         while frame.pieces.len() < FRAME_PIECES && frame.text.len() < COPIED_BYTES {
-            let Some(piece) = self.pieces.next() else { break };
-            let copied = piece.is_copied();
-            match piece {
-                BodySlice::Stored(slice) if !copied => {
-                    frame.push(slice.len(), BodySlice::Stored(slice));
+            let Some(piece) = self.pieces.as_mut_slice().first_mut() else { break };
+            if let Some(begin) = piece.split_begin(COPIED_BYTES - frame.text.len()) {
+                frame.text.extend_from_slice(begin.bytes(&self.text));
+                break; // the next frame has more of the piece
+            }
+            match self.pieces.next() {
+                Some(piece) if piece.is_copied() => {
+                    frame.text.extend_from_slice(piece.bytes(&self.text));
                 }
-                piece => frame.text.extend_from_slice(piece.bytes(&self.text)),
+                Some(piece) => frame.push(piece.bytes(&self.text).len(), piece),
+                None => break,
             }
         }
         frame.into_buf()
@@ -201,6 +239,8 @@ impl BodyBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shared::MemoryBudget;
+    use crate::shared::tests::{address, plenty};
 
     fn body(parts: &[&'static str]) -> ResponseBody {
         let mut builder = BodyBuilder::default();
@@ -252,6 +292,77 @@ mod tests {
         }
         assert!(sent == expected, "{} bytes of {}", sent.len(), expected.len());
         assert!(frames > 2, "{frames} frames");
+    }
+
+    /// A body of a long piece and of many short ones, and its bytes.
+    fn long_among_short(long: BodySlice, text: &[u8]) -> (ResponseBody, Vec<u8>) {
+        let mut builder = BodyBuilder::default();
+        builder.text.extend_from_slice(text);
+        builder.loose = text.len();
+        builder.push(text.len(), long);
+        for number in 0..300 {
+            let text = Bytes::from(format!("{number},"));
+            builder.push(text.len(), BodySlice::Shared(text));
+        }
+        let pieces = builder.pieces.iter();
+        let expected = pieces.flat_map(|piece| piece.bytes(&builder.text).to_vec()).collect();
+        (ResponseBody::new(builder, None), expected)
+    }
+
+    #[test]
+    fn long_text_is_copied_in_parts() {
+        let text: Vec<u8> = (0..1 << 20).map(|at| (at / 7) as u8).collect();
+        let shared = BodySlice::Shared(Bytes::from(text.clone()));
+        for long in [BodySlice::Text(0..text.len()), shared] {
+            let (mut body, expected) = long_among_short(long, &text);
+            let mut sent = Vec::new();
+            while body.pieces.len() > FRAME_PIECES {
+                let mut frame = body.next_write();
+                let copied = frame.remaining(); // no piece is stored
+                assert!(copied < FRAME_TEXT, "{copied} bytes");
+                assert!(frame.held() <= FRAME_TEXT + FRAME_ROOM * size_of::<BodySlice>());
+                sent.extend_from_slice(&frame.copy_to_bytes(copied));
+            }
+            assert_eq!(sent.len() + body.len(), expected.len());
+            sent.extend_from_slice(&body.into_bytes());
+            assert!(sent == expected);
+        }
+    }
+
+    #[test]
+    fn body_that_fits_has_memory_for_each_of_its_frames() {
+        let text = vec![b' '; 1 << 20];
+        let (mut fitting, mut refused) = (0, 0);
+        for more in (0..20).map(|step| step << 14) {
+            let (mut body, _) = long_among_short(BodySlice::Text(0..text.len()), &text);
+            let memory = MemoryBudget::new(usize::MAX, body.held() + more);
+            let meter = Meter::new(memory.account(address(1)));
+            if !body.fits(&meter) {
+                refused += 1;
+                continue;
+            }
+            fitting += 1;
+            body.keep(meter.into_reservation());
+            while body.len() > 0 {
+                let held = body.next_write().held() + body.held();
+                assert!(body.reserve(memory.account(address(1)), held + FREE_BYTES), "{more}");
+            }
+        }
+        assert!(fitting > 0 && refused > 0, "{fitting} {refused}");
+    }
+
+    #[test]
+    fn spare_room_of_a_long_text_is_given_back() {
+        let memory = plenty();
+        let meter = Meter::new(memory.account(address(1)));
+        let mut text = Vec::with_capacity(8 << 20);
+        text.resize(5 << 20, b' ');
+        let mut body = ResponseBody::from(text);
+        assert!(body.fits(&meter));
+        body.keep(meter.into_reservation());
+        body.end_line();
+        let used = memory.used();
+        assert!(body.held() <= used && used < 6 << 20, "{used} for {}", body.held());
     }
 
     #[test]

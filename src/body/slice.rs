@@ -33,9 +33,22 @@ impl BodySlice {
         }
     }
 
-    /// True if a frame of a long body has a copy of it.
+    /// True if frames of a long body have a copy of it.
     pub(super) fn is_copied(&self) -> bool {
-        !matches!(self, Self::Stored(slice) if slice.len() >= COPIED_BELOW)
+        self.stored().is_none_or(|slice| slice.len() < COPIED_BELOW)
+    }
+
+    /// Splits the first `len` bytes off, if it is a longer piece of text.
+    pub(super) fn split_begin(&mut self, len: usize) -> Option<Self> {
+        match self {
+            Self::Text(range) if range.len() > len => {
+                let begin = range.start..range.start + len;
+                range.start = begin.end;
+                Some(Self::Text(begin))
+            }
+            Self::Shared(bytes) if bytes.len() > len => Some(Self::Shared(bytes.split_to(len))),
+            _ => None,
+        }
     }
 
     pub(super) fn bytes<'p>(&'p self, text: &'p [u8]) -> &'p [u8] {

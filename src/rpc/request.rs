@@ -51,15 +51,15 @@ impl Rpc {
         // Another thread repeats the whole body, so the changes of this attempt go.
         let reply = reply.inspect_err(|_| changes.undo(&self.filters))?;
         let reply = match reply {
-            RpcResponse::Served(mut body) if memory.covers(body.held()) => {
+            RpcResponse::Served(mut body) if body.fits(&memory) => {
                 body.keep(memory.into_reservation());
                 RpcResponse::Served(body)
             }
-            RpcResponse::Miss(mut body) if memory.covers(body.held()) => {
+            RpcResponse::Miss(mut body) if body.fits(&memory) => {
                 body.keep(memory.into_reservation());
                 RpcResponse::Miss(body)
             }
-            RpcResponse::Mixed(mut mixed) if memory.covers(mixed.body.held()) => {
+            RpcResponse::Mixed(mut mixed) if mixed.body.fits(&memory) => {
                 mixed.body.keep(memory.into_reservation());
                 RpcResponse::Mixed(mixed)
             }

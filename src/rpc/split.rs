@@ -54,7 +54,7 @@ pub(crate) struct Mixed {
 impl Mixed {
     /// Reserves the memory of the body. `None` if clients use too much.
     pub(crate) fn reserved(mut self, account: Account<'_>) -> Option<Self> {
-        let held = self.body.held();
+        let held = self.body.held_to_send();
         self.body.reserve(account, held).then_some(self)
     }
 }

@@ -23,7 +23,7 @@ const SHARDS: usize = 16;
 pub(crate) const FREE_BYTES: usize = 4 << 10;
 
 /// Bytes of text and slices that a response holds without a reservation.
-const RESPONSE_FREE_BYTES: usize = 8 << 10;
+pub(crate) const RESPONSE_FREE_BYTES: usize = 8 << 10;
 /// Responses reserve in steps.
 const RESPONSE_STEP: usize = 16 << 10;
 

@@ -26,7 +26,8 @@ pub(crate) use latency::{LatencySeries, add, bounds, latency_series};
 #[cfg(test)]
 pub(crate) use memory_budget::tests;
 pub(crate) use memory_budget::{
-    Account, FREE_BYTES, FilterPlace, HOLDERS, Holder, MemoryBudget, Meter, Reservation,
+    Account, FREE_BYTES, FilterPlace, HOLDERS, Holder, MemoryBudget, Meter, RESPONSE_FREE_BYTES,
+    Reservation,
 };
 pub(crate) use serving::Serving;
 pub(crate) use status::{Phase, PushStatus, StageTimes, Status, UpstreamStatus, add_elapsed};

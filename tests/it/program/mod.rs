@@ -14,6 +14,7 @@ mod memory;
 mod memory_full;
 mod memory_heads;
 mod memory_http2;
+mod memory_packed;
 mod outputs;
 mod prometheus;
 mod sandbox;
