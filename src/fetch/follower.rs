@@ -22,6 +22,8 @@ pub(crate) struct Follower {
     pub(crate) start: StartAt,
     pub(crate) backfill: BackfillTarget,
     pub(crate) retention: Retention,
+    /// Newest bytes that stay unpacked; `None`: nothing is packed.
+    pub(crate) unpacked_bytes: Option<u64>,
     /// The chain that the upstreams must serve, if that is known.
     pub(crate) expected: Option<Identity>,
     /// True if the last endpoint is a neve to be a copy of.

@@ -227,7 +227,7 @@ impl Admin {
         self.status.backfill().map_or(Value::Null, |backfill| {
             json!({
                 "goal": backfill.goal,
-                "remaining": backfill.first - backfill.goal,
+                "remaining": backfill.remaining(),
                 "segment": backfill.interval.map(|(first, next)| json!([first, next])),
             })
         })
@@ -307,11 +307,10 @@ impl Admin {
     }
 
     fn time_to_full(&self) -> Option<TimeToFull> {
-        let free = neve_store::disk::free_bytes(&self.data_dir).ok()?;
-        let disk = DiskUse::of(&self.serving.reader, free);
-        let below = self.status.backfill().map_or(0, |at| at.first - at.goal);
-        let missing = below + self.lag().unwrap_or(0);
-        time_to_full(self.bounds.disk, disk, Growth::of(&self.serving.reader)?, missing)
+        let reader = &self.serving.reader;
+        let disk = DiskUse::of(reader, neve_store::disk::free_bytes(&self.data_dir).ok()?);
+        let below = self.status.backfill().map_or(Some(0), |backfill| backfill.remaining())?;
+        time_to_full(self.bounds.disk, disk, Growth::of(reader)?, below + self.lag().unwrap_or(0))
     }
 
     fn metrics(&self) -> String {
@@ -335,7 +334,8 @@ impl Admin {
         }
         self.upstream_metrics();
         set("neve_ingest_reserved_bytes", Some(self.budget.taken()));
-        set("neve_backfill_remaining_heights", self.status.backfill().map(|at| at.first - at.goal));
+        let backfill = self.status.backfill().into_iter();
+        backfill.for_each(|at| gauge!("neve_backfill_remaining_heights").set(at.remaining_gauge()));
         set("neve_upstream_ws_connected", Some(self.status.ws_live().into()));
         set("neve_store_bytes", Some(usage.disk_bytes));
         set("neve_store_segments", Some(usage.segments as u64));

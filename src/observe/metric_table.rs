@@ -289,7 +289,7 @@ pub(crate) const METRICS: &[Metric] = metrics! {
     Counter Count "neve_settlements_unproven_total" []
         "Headers that settle heights whose receipts the store does not have"
     Gauge Count "neve_backfill_remaining_heights" []
-        "Heights that backfill has still to fetch"
+        "Heights that backfill has still to fetch, as far as retention will keep them; NaN without an estimate"
     Counter Bytes "neve_store_written_bytes_total" []
         "Bytes of records written, those of backfill included"
     Counter Count "neve_logs_stored_total" []

@@ -75,7 +75,7 @@ fn backfill(serving: &Serving, status: &Status) -> Option<Task> {
     // What is fetched and not published is done too: a segment takes a while.
     let low = backfill.interval.map_or(backfill.first, |(first, _)| first);
     let fetched = backfill.interval.map_or(0, |(first, next)| next.saturating_sub(first));
-    let left = (low.saturating_sub(backfill.goal) + backfill.first.saturating_sub(low))
+    let left = (low.saturating_sub(backfill.goal?) + backfill.first.saturating_sub(low))
         .saturating_sub(fetched);
     let done = (range.end() + 1).saturating_sub(backfill.first) + fetched;
     Some(Task { name: "backfill", done, left })

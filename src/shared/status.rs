@@ -100,12 +100,25 @@ impl UpstreamStatus {
 /// Progress of backfill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Backfill {
-    /// The lowest height that is wanted.
-    pub goal: u64,
+    /// The lowest height that backfill will likely reach; `None` if no estimate is possible.
+    pub goal: Option<u64>,
     /// The lowest height that is served.
     pub first: u64,
     /// The first height of the segment that is being made below it, and the next one of it.
     pub interval: Option<(u64, u64)>,
+}
+
+impl Backfill {
+    /// Heights that are still to come below the first one; `None` if no estimate is possible.
+    pub(crate) fn remaining(&self) -> Option<u64> {
+        Some(self.first - self.goal?)
+    }
+
+    /// The same as a gauge. Without an estimate it is NaN, because the last one would be false.
+    #[allow(clippy::cast_precision_loss, reason = "gauges are doubles")]
+    pub(crate) fn remaining_gauge(&self) -> f64 {
+        self.remaining().map_or(f64::NAN, |heights| heights as f64)
+    }
 }
 
 /// Status of the mirror source.
@@ -346,9 +359,10 @@ impl Status {
         upstreams.iter().filter_map(UpstreamStatus::retry_in).min().filter(|_| none_is_asked)
     }
 
-    /// Notes what backfill wants, and what is served.
-    pub(crate) fn set_backfill(&self, goal: u64, first: u64) {
-        let backfill = Backfill { goal: goal.min(first), first, interval: None };
+    /// Notes how far backfill will go, if that is known, and what is served.
+    pub(crate) fn set_backfill(&self, goal: Option<u64>, first: u64) {
+        let goal = goal.map(|goal| goal.min(first));
+        let backfill = Backfill { goal, first, interval: None };
         *lock(&self.backfill) = Some(backfill);
     }
 

@@ -194,6 +194,7 @@ impl Parts {
             start: config.start,
             backfill: config.backfill,
             retention: config.retention,
+            unpacked_bytes: config.unpacked_bytes,
             expected: self.chain.network.map(Network::identity),
             mirror: self.chain.mirror,
             serving: Arc::clone(&self.serving),

@@ -194,6 +194,9 @@ fn push(push: &Value) -> String {
 }
 
 fn backfill(backfill: &Value) -> String {
+    if backfill["remaining"].is_null() {
+        return "goes on; its end is not known yet".to_owned();
+    }
     let [remaining, goal] = ["remaining", "goal"].map(|key| text(&backfill[key]));
     format!("{remaining} heights left, down to {goal}")
 }
@@ -317,6 +320,12 @@ mod tests {
         ] {
             assert!(page.contains(line), "{line}{page}");
         }
+    }
+
+    #[test]
+    fn backfill_without_an_estimate_has_no_end() {
+        let page = page(&json!({ "backfill": { "goal": null, "remaining": null } }), None, None);
+        assert!(page.contains("backfill     goes on; its end is not known yet\n"), "{page}");
     }
 
     #[test]

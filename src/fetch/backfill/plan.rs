@@ -28,21 +28,113 @@ pub(super) fn plan(follower: &Follower, lowest: u64) -> Option<RangeInclusive<u6
     let has_room = has_room(follower, first, bytes);
     // Without room it has all that it may have.
     let goal = if has_room { goal(follower, *range.end()) } else { *range.start() };
+    status.set_backfill(end(follower, &range, first, goal), *range.start());
     let lowest = reader.gap().map_or(lowest, |gap| lowest.max(gap.start)); // and no further at once
-    status.set_backfill(goal, *range.start());
     let last = range.start().checked_sub(1).filter(|last| *last >= goal)?;
     // Its receipts must be settled by headers that are here.
     if status.verified().is_none_or(|verified| verified < last) {
         return None;
     }
-    let sample = (*range.start()..).take(SAMPLE as usize).map_while(|height| reader.record(height));
-    let (count, sum) = sample.fold((0, 0), |(n, sum), one| (n + 1, sum + one.stored_len()));
-    let each = (sum / u64::max(count, 1)).max(1);
-    let each = each + each / OVERHEAD + 256;
-    let heights = (bytes - bytes / FILL) / each;
+    let heights = (bytes - bytes / FILL) / sampled_bytes(reader, *range.start());
     let heights = heights.clamp(1, u64::from(follower.ingest.segment_blocks()));
     let interval = (last + 1).saturating_sub(heights).max(goal).max(lowest)..=last;
     Some(interval).filter(|interval| !interval.is_empty())
+}
+
+/// Mean bytes on disk of the heights from `first` on, unpacked.
+fn sampled_bytes(reader: &Reader, first: u64) -> u64 {
+    let sample = (first..).take(SAMPLE as usize).map_while(|height| reader.record(height));
+    let (count, sum) = sample.fold((0, 0), |(n, sum), one| (n + 1, sum + one.stored_len()));
+    let each = (sum / u64::max(count, 1)).max(1);
+    each + each / OVERHEAD + 256
+}
+
+/// Height at which backfill will likely end: the goal, or a later one below which retention by age or bytes would keep
+/// nothing. `None` while the store does not tell. `first` is the time of the first block.
+fn end(follower: &Follower, range: &RangeInclusive<u64>, first: u64, goal: u64) -> Option<u64> {
+    let wanted = range.start().saturating_sub(goal);
+    if wanted == 0 || fills_for_archive(follower) {
+        return Some(range.start() - wanted);
+    }
+    let (reader, retention) = (&follower.serving.reader, &follower.retention);
+    let head = reader.head().map_or(0, |head| head.timestamp());
+    let oldest = retention.age.map(|age| now(reader).saturating_sub(age.as_secs()));
+    let aged = oldest.map(|oldest| within_age(range, (first, head), oldest));
+    let counted = retention.bytes.map(|bytes| {
+        let bytes = bytes.saturating_sub(2 * follower.ingest.segment_bytes());
+        Filling::of(reader, range, follower.unpacked_bytes).heights_below(bytes, wanted)
+    });
+    kept_below(wanted, aged.into_iter().chain(counted)).map(|kept| range.start() - kept)
+}
+
+/// Heights below the first one that each bound keeps, at most `wanted`; `None` if a bound does not tell.
+fn kept_below(wanted: u64, mut bounds: impl Iterator<Item = Option<u64>> + Clone) -> Option<u64> {
+    if bounds.clone().any(|bound| bound == Some(0)) {
+        return Some(0);
+    }
+    bounds.try_fold(wanted, |least, bound| Some(least.min(bound?)))
+}
+
+/// Heights below the first one that are younger than `oldest`, if they came at the pace of the stored ones. The times
+/// are those of the first block and of the head.
+fn within_age(range: &RangeInclusive<u64>, (first, head): (u64, u64), oldest: u64) -> Option<u64> {
+    if first <= oldest {
+        return Some(0);
+    }
+    let passed = head.checked_sub(first).filter(|passed| *passed > 0)?;
+    let heights = u128::from(first - oldest) * u128::from(range.end() - range.start());
+    u64::try_from(heights.div_ceil(passed.into())).ok()
+}
+
+/// Sizes of a store that backfill fills.
+struct Filling {
+    /// Bytes on disk without quarantined files.
+    used: u64,
+    /// Bytes of its unpacked heights.
+    unpacked: u64,
+    /// Bytes that stay unpacked; `None`: nothing is packed.
+    unpacked_max: Option<u64>,
+    /// Bytes of an unpacked height.
+    each: u64,
+    /// Bytes of a packed height, once there is one.
+    packed_each: Option<u64>,
+}
+
+impl Filling {
+    fn of(reader: &Reader, range: &RangeInclusive<u64>, unpacked_max: Option<u64>) -> Self {
+        let usage = reader.usage();
+        let used = usage.disk_bytes - usage.quarantined_bytes;
+        let packed_each = usage.packed_bytes.checked_div(usage.packed_blocks);
+        let unpacked = (range.end() - range.start() + 1).saturating_sub(usage.packed_blocks);
+        // The newest heights are in memory, and unpacked.
+        let each =
+            sampled_bytes(reader, range.end().saturating_sub(SAMPLE - 1).max(*range.start()));
+        Self {
+            used,
+            unpacked: unpacked.saturating_mul(each),
+            unpacked_max,
+            each,
+            packed_each: packed_each.map(|each| each.max(1)),
+        }
+    }
+
+    /// Heights that the store still takes until it has `limit` bytes, the older ones packed; `None` if they will be
+    /// packed, and no packed height tells their size.
+    fn heights_below(&self, limit: u64, wanted: u64) -> Option<u64> {
+        let unpacked = limit.saturating_sub(self.used) / self.each;
+        let Some(most) = self.unpacked_max else { return Some(unpacked) };
+        let all = self.unpacked.saturating_add(unpacked.saturating_mul(self.each));
+        if unpacked >= wanted || all <= most {
+            return Some(unpacked);
+        }
+        let packed_each = self.packed_each?;
+        // The packer has not come to these yet.
+        let due = self.unpacked.saturating_sub(most);
+        let saved = due.saturating_sub(due / self.each * packed_each);
+        let room = limit.saturating_add(saved).saturating_sub(self.used);
+        let stays = most.saturating_sub(self.unpacked).min(room);
+        Some(stays / self.each + (room - stays) / packed_each)
+    }
 }
 
 /// The lowest height that is wanted, and that retention would not drop at once. A gap is filled
@@ -98,16 +190,61 @@ fn has_room(follower: &Follower, first: u64, segment_bytes: u64) -> bool {
     let usage = follower.serving.reader.usage();
     let used = usage.disk_bytes - usage.quarantined_bytes;
     let fits = retention.bytes.is_none_or(|limit| used + 2 * segment_bytes <= limit);
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    // By the head's time, if the system clock is ahead of it: so does eviction.
-    let head = follower.serving.reader.head().map_or(u64::MAX, |head| head.timestamp());
-    let age = now.as_secs().min(head).saturating_sub(first);
+    let age = now(&follower.serving.reader).saturating_sub(first);
     fits && retention.age.is_none_or(|limit| age < limit.as_secs())
+}
+
+/// Time by which retention counts ages: the head's, if the system clock is ahead of it. So does eviction.
+fn now(reader: &Reader) -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    now.as_secs().min(reader.head().map_or(u64::MAX, |head| head.timestamp()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bound_without_an_estimate_hides_the_end_until_another_allows_nothing() {
+        let kept = |bounds: &[Option<u64>]| kept_below(500, bounds.iter().copied());
+        assert_eq!(kept(&[]), Some(500));
+        assert_eq!(kept(&[Some(70), Some(90)]), Some(70));
+        assert_eq!(kept(&[Some(900)]), Some(500));
+        assert_eq!(kept(&[Some(70), None]), None);
+        assert_eq!(kept(&[None, Some(0)]), Some(0));
+    }
+
+    #[test]
+    fn age_is_counted_in_heights_of_the_stored_pace() {
+        // 100 heights in 200 seconds.
+        let below = |oldest| within_age(&(1_000..=1_100), (5_000, 5_200), oldest);
+        assert_eq!(below(4_000), Some(500));
+        assert_eq!(below(4_999), Some(1), "a part of a height is one");
+        assert_eq!([below(5_000), below(5_100)], [Some(0); 2]);
+        assert_eq!(within_age(&(7..=7), (5_000, 5_000), 4_000), None, "one block has no pace");
+        assert_eq!(within_age(&(7..=9), (u64::MAX, 5_000), 4_000), None, "an unreadable time");
+    }
+
+    #[test]
+    fn bytes_are_counted_in_packed_heights_where_neve_packs() {
+        let filling = |unpacked_max, packed_each, unpacked| Filling {
+            used: 50_000,
+            unpacked,
+            unpacked_max,
+            each: 1_000,
+            packed_each,
+        };
+        let below = |filling: Filling| filling.heights_below(100_000, 900);
+        assert_eq!(below(filling(None, None, 50_000)), Some(50));
+        assert_eq!(below(filling(Some(200_000), None, 50_000)), Some(50), "nothing is packed yet");
+        assert_eq!(below(filling(Some(20_000), None, 50_000)), None);
+        assert_eq!(below(filling(Some(20_000), Some(50), 20_000)), Some(1_000));
+        assert_eq!(below(filling(Some(20_000), Some(50), 10_000)), Some(10 + 800));
+        // 30 heights are due, of which 1,500 bytes remain.
+        assert_eq!(below(filling(Some(20_000), Some(50), 50_000)), Some(1_000 + 570));
+        let few = filling(Some(20_000), None, 50_000).heights_below(100_000, 40);
+        assert_eq!(few, Some(50), "they fit without packing");
+    }
 
     #[test]
     fn gap_is_filled_for_an_archive_that_lacks_something_below_its_end() {

@@ -171,6 +171,24 @@ fn backfill_stops_where_retention_would_evict() {
     assert!((6 << 20..=12 << 20).contains(&bytes), "{bytes}");
 }
 
+/// A block of this chain takes 2 s, so that 200 s are some 100 of them, of which 21 are stored.
+#[test]
+fn remaining_heights_are_those_that_retention_will_keep() {
+    let (devnet, dir) = (devnet(Helicon::Never), fresh_dir());
+    for method in ["eth_getHeaderByNumber", "eth_getBlockByNumber"] {
+        let fails = Fault::Status(500, RetryAfter::Absent).on(method);
+        devnet.faults().inject(fails.at(0..=HEAD - 21));
+    }
+    let neve = start(dir.path(), &devnet, &["--backfill-to", "retained", "--retain-age", "200s"]);
+    let backfill = neve.wait("the plan", |health| {
+        let backfill = &health["backfill"];
+        backfill["remaining"].is_u64().then(|| backfill.clone())
+    });
+    let remaining = backfill["remaining"].as_u64().unwrap();
+    assert!((60..=100).contains(&remaining), "{backfill}");
+    assert_eq!(backfill["goal"], HEAD - 20 - remaining);
+}
+
 /// A height that is refused is asked for again; what is published is true.
 #[test]
 fn a_lie_about_history_is_refused_and_kept() {

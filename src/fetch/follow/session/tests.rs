@@ -57,6 +57,7 @@ fn follower() -> (Follower, TempDir) {
         start: StartAt::Height(0),
         backfill: config.backfill,
         retention: config.retention,
+        unpacked_bytes: config.unpacked_bytes,
         expected: None,
         mirror: true,
         serving,
