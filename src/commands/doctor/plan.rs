@@ -67,16 +67,14 @@ fn block_bytes(config: &Config) -> f64 {
 
 fn disk(config: &Config) -> String {
     let (segment, reserve) = (config.store.segment_bytes, config.store.disk_reserve_bytes);
-    let (kept, more) = match (config.retention.bytes, blocks(config)) {
-        // Other bounds can only make it less.
-        (Some(bound), _) => ((bound, "retained"), 0),
-        (None, Some(blocks)) => {
-            let bytes = bytes_of(blocks, config);
-            // Nothing is packed during catch-up.
+    let Some(kept) = retained(config) else { return disk_of_a_day(config) };
+    let (kept, more) = match kept.blocks {
+        None => ((kept.bytes, "retained"), 0),
+        // Nothing is packed during catch-up.
+        Some(blocks) => {
             let unpacked = whole(blocks * block_bytes(config));
-            ((bytes, "for blocks of mainnet"), unpacked - bytes)
+            ((kept.bytes, "for blocks of mainnet"), unpacked - kept.bytes)
         }
-        (None, None) => return disk_of_a_day(config),
     };
     let archive = config.archive.as_ref();
     let pages = archive.map(|archive| (archive.cache_bytes, "for pages of the archive"));
@@ -90,6 +88,29 @@ fn disk(config: &Config) -> String {
         return text;
     }
     format!("{text}; {} more while neve catches up on all these blocks", Human(more))
+}
+
+/// Bytes that retention keeps, and the rule that decides them.
+pub(super) struct Retained {
+    pub(super) bytes: u64,
+    /// Name of its setting.
+    pub(super) setting: &'static str,
+    /// Blocks of mainnet that the bytes are estimated for; `None` if they are those of a setting.
+    pub(super) blocks: Option<f64>,
+}
+
+/// Returns the bytes that retention keeps; `None` without any rule.
+pub(super) fn retained(config: &Config) -> Option<Retained> {
+    if let Some(bytes) = config.retention.bytes {
+        // Other bounds can only make it less.
+        return Some(Retained { bytes, setting: "--retain-bytes", blocks: None });
+    }
+    let [aged, counted] = [aged(config), config.retention.blocks.map(float)];
+    let blocks = blocks(config)?;
+    // The stricter one decides.
+    let by_age = aged.is_some_and(|aged| counted.is_none_or(|counted| aged <= counted));
+    let setting = if by_age { "--retain-age" } else { "--retain-blocks" };
+    Some(Retained { bytes: bytes_of(blocks, config), setting, blocks: Some(blocks) })
 }
 
 /// Bytes of a day without a rule of retention.
@@ -112,9 +133,13 @@ fn history(config: &Config) -> String {
 fn blocks(config: &Config) -> Option<f64> {
     let retention = config.retention;
     let by_bytes = retention.bytes.map(|bytes| blocks_in(bytes, config));
-    let by_age = retention.age.map(|age| age.as_secs_f64() / 86_400.0 * BLOCKS_A_DAY);
     let by_count = retention.blocks.map(float);
-    [by_bytes, by_age, by_count].into_iter().flatten().reduce(f64::min)
+    [by_bytes, aged(config), by_count].into_iter().flatten().reduce(f64::min)
+}
+
+/// Number of blocks of mainnet within the bound of age.
+fn aged(config: &Config) -> Option<f64> {
+    config.retention.age.map(|age| age.as_secs_f64() / 86_400.0 * BLOCKS_A_DAY)
 }
 
 /// Number of blocks in so many bytes, the older ones packed if the settings say so.

@@ -11,6 +11,7 @@ use neve_store::{Error, Identity, Stamp};
 use rustix::fs::{Access, access};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
+use super::plan::{Retained, retained};
 use super::report::Finding;
 use crate::config::Human;
 use crate::config::settings::{Config, UpstreamConfig};
@@ -91,38 +92,50 @@ fn unwritable(config: &Config, dir: &Path, error: &io::Error) -> Finding {
     Finding::problem("data-dir", text, "let neve's user write there, or name another directory")
 }
 
-/// Compares free and used bytes with the bound of retention.
+/// Compares free and used bytes with the bounds of the disk.
 fn space(config: &Config, dir: &Path) -> Finding {
     let free = match neve_store::disk::free_bytes(dir) {
         Ok(free) => free,
         Err(error) => {
             let text = format!("cannot tell the free bytes of {}: {error}", dir.display());
-            return Finding::warning("data-dir", text, "compare df with --retain-bytes");
+            let advice = format!("compare df with {}", retaining(config));
+            return Finding::warning("data-dir", text, advice);
         }
     };
     let used = config.data_dir.as_deref().map_or(0, used);
-    let bound = config.retention.bytes;
     let given = config.data_dir.as_deref().filter(|given| !given.exists());
     let shown = match given {
         Some(given) => format!("{} will be made", given.display()),
         None => dir.display().to_string(),
     };
-    let text = format!(
-        "{shown}: {} used of {}, {} free",
-        Human(used),
-        bound.map_or("no bound in bytes".to_owned(), |bound| Human(bound).to_string()),
-        Human(free)
-    );
+    let text = format!("{shown}: {} used of {}, {} free", Human(used), bound(config), Human(free));
     let pages = config.archive.as_ref().and(config.data_dir.as_deref());
     let pages = pages.map_or(0, |dir| self::used(&dir.join(PAGES)));
     judged(config, text, free, used.saturating_add(pages))
+}
+
+/// Bound of the store's bytes, or an estimate of it.
+fn bound(config: &Config) -> String {
+    match retained(config) {
+        Some(Retained { bytes, blocks: None, .. }) => Human(bytes).to_string(),
+        Some(Retained { bytes, setting, .. }) => {
+            format!("about {} of mainnet by {setting}", Human(bytes))
+        }
+        None => "no bound in bytes".to_owned(),
+    }
+}
+
+/// Setting that bounds the store.
+fn retaining(config: &Config) -> &'static str {
+    retained(config).map_or("--retain-bytes", |kept| kept.setting)
 }
 
 fn judged(config: &Config, text: String, free: u64, used: u64) -> Finding {
     let reserve = config.store.disk_reserve_bytes;
     if free < reserve {
         let text = format!("{text}; less than --disk-reserve-bytes, {}", Human(reserve));
-        return Finding::problem("data-dir", text, "free some space or lower --retain-bytes");
+        let advice = format!("free some space or lower {}", retaining(config));
+        return Finding::problem("data-dir", text, advice);
     }
     let bounds = bounds(config);
     let wanted = bounds.iter().fold(0_u64, |sum, (bytes, _)| sum.saturating_add(*bytes));
@@ -141,9 +154,9 @@ fn bounds(config: &Config) -> Vec<(u64, &'static str)> {
     let archive = config.archive.as_ref();
     let push = archive.and_then(|archive| archive.push.as_ref());
     // neve uses at most a segment more than the bound.
-    let retained = config.retention.bytes.map(|bound| bound + config.store.segment_bytes);
+    let retained = retained(config).map(|kept| kept.bytes + config.store.segment_bytes);
     let bounds = [
-        (retained, "--retain-bytes"),
+        (retained, retaining(config)),
         (push.map(|push| push.unpushed_bytes_max), "--retain-unpushed-bytes"),
         (archive.map(|archive| archive.cache_bytes), "--archive-cache-bytes"),
     ];
@@ -197,6 +210,32 @@ mod tests {
         assert_eq!(level((11 << 30) + segment - 1, 0), Level::Warning);
         assert_eq!(level((1 << 30) + segment, 10 << 30), Level::Ok);
         assert_eq!(level((1 << 30) - 1, 10 << 30), Level::Problem);
+    }
+
+    /// `neve doctor --plan` says 4.48 GiB for seven days, 128 MiB for a segment, and 1 GiB reserved.
+    #[test]
+    fn age_or_number_of_blocks_alone_wants_the_disk_of_the_plan() {
+        let dir = tempfile::tempdir().unwrap();
+        for (setting, value) in [("--retain-age", "7d"), ("--retain-blocks", "525000")] {
+            let config = config(dir.path(), &[setting, value]);
+            let found = |free| judged(&config, bound(&config), free, 0);
+            assert_eq!(found(6 << 30).level, Level::Ok, "{}", found(6 << 30));
+            let short = found(5 << 30).to_string();
+            let advice = format!(" short of {setting}; free some space or lower {setting}");
+            assert!(short.contains(&advice), "{short}");
+            assert!(
+                short.contains(&format!("about 4.48 GiB of mainnet by {setting}; ")),
+                "{short}"
+            );
+            assert_eq!(found(1).level, Level::Problem);
+            assert!(!found(1).to_string().contains("--retain-bytes"), "{}", found(1));
+        }
+        let both = config(dir.path(), &["--retain-age", "7d", "--retain-blocks", "75000"]);
+        assert_eq!(retaining(&both), "--retain-blocks");
+        let stricter = config(dir.path(), &["--retain-age", "1d", "--retain-blocks", "525000"]);
+        assert_eq!(retaining(&stricter), "--retain-age");
+        let free = config(dir.path(), &["--retain-bytes", "none"]);
+        assert_eq!(judged(&free, String::new(), 2 << 30, 0).level, Level::Ok);
     }
 
     #[test]
