@@ -90,7 +90,7 @@ pub(super) const ALERTS: &[Alert] = alerts! {
         if "neve_store_writable == 0":
         "neve stores no new blocks: the disk is full, or a write failed."
         [
-            "If the log says `disk nearly full`, free some space, and neve stores again. Or lower `--retain-bytes` and restart neve.",
+            "If the log says `disk nearly full`, free some space, and neve stores again. Or lower `--retain-bytes` or `--retain-age`, and restart neve.",
             "If it says `writer stops`, check the disk (`dmesg`), then restart neve.",
         ]
         fires [("neve_store_writable{job=\"neve\", instance=\"a\"}", "0x60")]
@@ -98,8 +98,8 @@ pub(super) const ALERTS: &[Alert] = alerts! {
         if "neve_disk_free_bytes < 2147483648":
         "The file system with the data directory has under 2 GiB left."
         [
-            "neve stops storing at `--disk-reserve-bytes` (1 GiB). It keeps its own files below `--retain-bytes`.",
-            "Find what else fills the file system, or lower `--retain-bytes` and restart neve.",
+            "neve stops storing at `--disk-reserve-bytes` (1 GiB). It keeps its own files below `--retain-bytes`; with `--retain-age` alone they grow with the blocks.",
+            "Find what else fills the file system, or lower `--retain-bytes` or `--retain-age`, and restart neve.",
         ]
         fires [("neve_disk_free_bytes{job=\"neve\", instance=\"a\"}", "2147483647x60")]
     Ticket "NeveUpgradeUnknown" for "0m"
@@ -204,7 +204,7 @@ pub(super) const ALERTS: &[Alert] = alerts! {
         "Over half of the calls are misses, so a full node answers them."
         [
             "`neve_rpc_calls_total` by method says which calls. Route methods that neve does not serve to the node.",
-            "If clients request blocks below `neve_first_height`, raise `--retain-bytes`.",
+            "If clients request blocks below `neve_first_height`, raise `--retain-bytes` or `--retain-age`.",
         ]
         fires [
             ("neve_rpc_calls_total{job=\"neve\", instance=\"a\", method=\"eth_call\", outcome=\"miss\"}", "0+60x60"),

@@ -101,7 +101,7 @@ pub enum Error {
     /// There is no room for another segment. Nothing was written; the same call may succeed later.
     #[error(
         "disk nearly full at {}: {free} bytes free, {needed} needed and {reserve} kept in reserve; \
-         free some space or lower --retain-bytes",
+         free some space or lower --retain-bytes or --retain-age",
         dir.display()
     )]
     DiskFull {

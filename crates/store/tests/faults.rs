@@ -31,7 +31,7 @@ fn a_nearly_full_disk_stops_rolling_and_nothing_else() {
     assert!(error.is_disk_full());
     let text = format!(
         "disk nearly full at {}: {} bytes free, {capacity} needed and 1000 kept in reserve; \
-         free some space or lower --retain-bytes",
+         free some space or lower --retain-bytes or --retain-age",
         dir.path().display(),
         capacity + 999
     );

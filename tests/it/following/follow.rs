@@ -305,7 +305,7 @@ fn a_full_disk_stops_storing_and_not_serving() {
     let error =
         neve.wait("the full disk", |health| health["storage"]["error"].as_str().map(str::to_owned));
     assert!(error.starts_with(&format!("disk nearly full at {store}: ")), "{error}");
-    assert!(error.ends_with("free some space or lower --retain-bytes"), "{error}");
+    assert!(error.ends_with("free some space or lower --retain-bytes or --retain-age"), "{error}");
     // The active segment had room for heights up to 111.
     assert_eq!(neve.client().result("eth_blockNumber", "[]"), "0x6f");
     let expected = by_rules(&node.height(0x6f).block, 0x6f, false);
