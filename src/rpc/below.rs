@@ -162,7 +162,30 @@ fn named(query: &Query) -> Option<Want> {
         Query::Transaction(hash) | Query::Receipt(hash) | Query::RawTransaction(hash) => {
             Some(Want::Hash(hash))
         }
-        _ => None,
+        // `Rpc::want` reads the blocks of logs and fee histories itself.
+        Query::Logs(_)
+        | Query::FilterLogs(_)
+        | Query::FeeHistory { .. }
+        // These name no block. They are named so that the compiler names a new query without an arm.
+        | Query::NewFilter(_)
+        | Query::NewBlockFilter
+        | Query::NewPendingTransactionFilter
+        | Query::FilterChanges(_)
+        | Query::UninstallFilter(_)
+        | Query::BlockNumber
+        | Query::ChainId
+        | Query::NetVersion
+        | Query::Sha3(_)
+        | Query::ClientVersion
+        | Query::Listening
+        | Query::PeerCount
+        | Query::Syncing
+        | Query::ChainConfig
+        | Query::Modules
+        | Query::GasPrice
+        | Query::BaseFee
+        | Query::MaxPriorityFeePerGas
+        | Query::SuggestPriceOptions => None,
     }
 }
 

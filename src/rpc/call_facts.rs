@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use neve_jsonrpc::{elements, is_key, members};
+use neve_jsonrpc::{Method, elements, is_key, members};
 
 /// Filters of one batch that are remembered.
 const OPENING_MAX: usize = 64;
@@ -122,6 +122,65 @@ fn filter_place(method: &str) -> Option<usize> {
 
 /// Place of the block among the parameters, and whether its state is read.
 fn block_place(method: &str) -> Option<(usize, bool)> {
+    match Method::from_name(method) {
+        Some(served) => served_block_place(served).map(|place| (place, false)),
+        None => unserved_block_place(method),
+    }
+}
+
+/// Place of the block, or of the range of logs, among the parameters of a method that neve serves.
+fn served_block_place(method: Method) -> Option<usize> {
+    match method {
+        Method::BlockByNumber
+        | Method::HeaderByNumber
+        | Method::BlockReceipts
+        | Method::TransactionCountByNumber
+        | Method::UncleByNumberAndIndex
+        | Method::UncleCountByNumber
+        | Method::TransactionByNumberAndIndex
+        | Method::RawTransactionByNumberAndIndex
+        | Method::DebugRawBlock
+        | Method::DebugRawHeader
+        | Method::DebugRawReceipts
+        | Method::Logs => Some(0),
+        Method::FeeHistory => Some(1),
+        // These name no height. All are named so that the compiler names a new method without an arm.
+        Method::BlockByHash
+        | Method::HeaderByHash
+        | Method::TransactionCountByHash
+        | Method::TransactionByHash
+        | Method::TransactionByBlockHashAndIndex
+        | Method::TransactionReceipt
+        | Method::RawTransactionByHash
+        | Method::RawTransactionByBlockHashAndIndex
+        | Method::UncleCountByHash
+        | Method::UncleByBlockHashAndIndex
+        | Method::DebugRawTransaction
+        | Method::BlockNumber
+        | Method::ChainId
+        | Method::NetVersion
+        | Method::Sha3
+        | Method::ClientVersion
+        | Method::Listening
+        | Method::PeerCount
+        | Method::Syncing
+        | Method::ChainConfig
+        | Method::Modules
+        | Method::GasPrice
+        | Method::BaseFee
+        | Method::MaxPriorityFeePerGas
+        | Method::SuggestPriceOptions
+        | Method::NewFilter
+        | Method::NewBlockFilter
+        | Method::NewPendingTransactionFilter
+        | Method::FilterChanges
+        | Method::FilterLogs
+        | Method::UninstallFilter => None,
+    }
+}
+
+/// The same for a method that neve only relays, and whether it reads the state of that block.
+fn unserved_block_place(method: &str) -> Option<(usize, bool)> {
     Some(match method {
         "eth_getBalance"
         | "eth_getAssetBalance"
@@ -134,19 +193,6 @@ fn block_place(method: &str) -> Option<(usize, bool)> {
         | "debug_traceCall" => (1, true),
         "eth_getStorageAt" | "eth_getProof" => (2, true),
         "debug_traceBlockByNumber" => (0, true),
-        "eth_feeHistory" => (1, false),
-        "eth_getBlockByNumber"
-        | "eth_getHeaderByNumber"
-        | "eth_getBlockReceipts"
-        | "eth_getBlockTransactionCountByNumber"
-        | "eth_getUncleByBlockNumberAndIndex"
-        | "eth_getUncleCountByBlockNumber"
-        | "eth_getTransactionByBlockNumberAndIndex"
-        | "eth_getRawTransactionByBlockNumberAndIndex"
-        | "debug_getRawBlock"
-        | "debug_getRawHeader"
-        | "debug_getRawReceipts"
-        | "eth_getLogs" => (0, false),
         _ => return None,
     })
 }
@@ -210,7 +256,7 @@ fn named_block(value: &[u8]) -> Block {
 
 #[cfg(test)]
 mod tests {
-    use neve_jsonrpc::{Method, Request, parse};
+    use neve_jsonrpc::{Request, parse};
 
     use super::*;
 

@@ -90,6 +90,11 @@ methods! {
 }
 
 impl Method {
+    /// True if a node of some version has it by default. neve relays no other one unless told to.
+    pub(crate) fn is_default(self) -> bool {
+        !self.is_debug_raw()
+    }
+
     /// True if it is one of the `debug_getRaw*` methods, which a node has only if it is told to
     /// (`eth-apis` with `internal-debug`, since Helicon `apis` with `db`).
     pub fn is_debug_raw(self) -> bool {

@@ -131,10 +131,13 @@ fn of_node(
         Query::BaseFee => node::price(context, "eth_baseFee", out),
         Query::MaxPriorityFeePerGas => node::price(context, "eth_maxPriorityFeePerGas", out),
         Query::SuggestPriceOptions => node::price(context, "eth_suggestPriceOptions", out),
-        Query::NewPendingTransactionFilter
+        // neve has no pool of transactions.
+        Query::NewPendingTransactionFilter => {
+            Err(Miss::NotRelayed("eth_newPendingTransactionFilter").into())
+        }
         // `result` and `rare` have answered these. They are named so that the compiler names a new query
         // without an arm.
-        | Query::BlockNumber
+        Query::BlockNumber
         | Query::ChainId
         | Query::NetVersion
         | Query::Block(..)
@@ -159,8 +162,8 @@ fn of_node(
         | Query::FilterChanges(_)
         | Query::FilterLogs(_)
         | Query::UninstallFilter(_) => {
-            // neve has no pool of transactions.
-            Err(Miss::NotRelayed("eth_newPendingTransactionFilter").into())
+            debug_assert!(false, "{query:?} has no answer");
+            Err(Miss::Empty.into())
         }
     }
 }

@@ -103,8 +103,36 @@ impl Taker<'_, '_> {
             Method::FilterChanges => Ok(Query::FilterChanges(self.id()?)),
             Method::FilterLogs => Ok(Query::FilterLogs(self.id()?)),
             Method::UninstallFilter => Ok(Query::UninstallFilter(self.id()?)),
-            // Everything else was taken above, or takes nothing.
-            _ => Err(NoQuery::NotServed),
+            // `of_a_block` has taken these. All are named so that the compiler names a new method without an arm.
+            Method::BlockByNumber
+            | Method::BlockByHash
+            | Method::HeaderByNumber
+            | Method::HeaderByHash
+            | Method::TransactionCountByNumber
+            | Method::TransactionCountByHash
+            | Method::UncleCountByNumber
+            | Method::UncleCountByHash
+            | Method::TransactionByNumberAndIndex
+            | Method::TransactionByBlockHashAndIndex
+            | Method::RawTransactionByNumberAndIndex
+            | Method::RawTransactionByBlockHashAndIndex
+            | Method::UncleByNumberAndIndex
+            | Method::UncleByBlockHashAndIndex
+            // `without_arguments` has these.
+            | Method::BlockNumber
+            | Method::ChainId
+            | Method::NetVersion
+            | Method::ClientVersion
+            | Method::Listening
+            | Method::PeerCount
+            | Method::Syncing
+            | Method::ChainConfig
+            | Method::Modules
+            | Method::GasPrice
+            | Method::BaseFee
+            | Method::MaxPriorityFeePerGas
+            | Method::SuggestPriceOptions
+            | Method::NewBlockFilter => Err(NoQuery::NotServed),
         })
     }
 

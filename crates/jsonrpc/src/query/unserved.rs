@@ -186,7 +186,7 @@ const DEFAULT_BEFORE_HELICON: [&str; 3] = ["eth_coinbase", "eth_etherbase", "eth
 /// Methods that a node of some version has by default, without those that use its keys:
 /// `eth_sendTransaction`, `eth_sign`, `eth_signTransaction`, `eth_fillTransaction`, `eth_resend`.
 pub fn default_methods() -> impl Iterator<Item = &'static str> {
-    let served = Method::ALL.iter().filter(|method| !method.is_debug_raw());
+    let served = Method::ALL.iter().filter(|method| method.is_default());
     let unserved = DEFAULT_UNSERVED.into_iter().chain(DEFAULT_BEFORE_HELICON);
     served.map(|method| method.name()).chain(unserved)
 }
