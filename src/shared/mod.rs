@@ -1,4 +1,4 @@
-//! Values that one thread writes and another reads. It decides nothing and waits for nothing.
+//! Values that several threads use, and the bounds and kinds of work for a request. Nothing here waits.
 
 mod allowance;
 mod client_address;

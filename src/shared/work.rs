@@ -170,9 +170,9 @@ pub(crate) fn has_gone(stream: impl AsFd) -> bool {
 /// Kind of work that is offloaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// Look-ups of what may not be in memory.
+    /// Look-ups of what may not be in memory, and whole packed heights.
     ColdRead,
-    /// Texts of whole packed heights.
+    /// Look-ups of the fast path with more packed bytes than a serving thread unpacks.
     Unpack,
     /// Searches, fee histories, binary forms, and requests whose reading alone takes long.
     Search,
