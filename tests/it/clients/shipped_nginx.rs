@@ -1,11 +1,13 @@
 //! The shipped configuration of nginx, in front of neve and a node that has JSON-RPC at its own paths
 //! only.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use crate::clients::keys::entry;
 use crate::support::client::Client;
 use crate::support::corpus::MAIN;
 use crate::support::neve::{Neve, fresh_dir};
@@ -13,6 +15,9 @@ use crate::support::nginx::Nginx;
 use crate::support::recorded::Recorded;
 
 const ANSWER: &str = r#"{"jsonrpc":"2.0","id":1,"result":"the node"}"#;
+const MISS: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[{},"latest"]}"#;
+const HIT: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId"}"#;
+const KEY: &str = "shop-key-SECRET-0123456789";
 
 /// Answers calls at the node's path, WebSockets with 400, anything else with 404; notes the first lines of
 /// requests. It ends with the process.
@@ -80,21 +85,19 @@ fn misses_and_sockets_reach_the_nodes_own_paths() {
     neve.wait_for_head(MAIN.head);
     let (node, lines) = node();
     let nginx = Nginx::start(neve.address, &format!("http://{node}"));
-    let miss = r#"{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[{},"latest"]}"#;
-    let hit = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId"}"#;
     let post = |path: &str, body: &str| {
         let json = [("content-type", "application/json")];
         Client::new(nginx.address).request("POST", path, &json, body.as_bytes())
     };
     let calls = ["/", "/ext/bc/C/rpc", "/ext/bc/evm/rpc"];
     for path in calls {
-        assert!(post(path, hit).text().contains("0xa868"), "{path}");
-        let missed = post(path, miss);
+        assert!(post(path, HIT).text().contains("0xa868"), "{path}");
+        let missed = post(path, MISS);
         assert_eq!((missed.status, missed.text().as_str()), (200, ANSWER), "{path}");
     }
     // A client that would rather speak HTTP/2 makes a call all the same.
     let offer = [("content-type", "application/json"), ("upgrade", "h2c")];
-    let missed = Client::new(nginx.address).request("POST", "/", &offer, miss.as_bytes());
+    let missed = Client::new(nginx.address).request("POST", "/", &offer, MISS.as_bytes());
     assert_eq!(missed.text(), ANSWER);
     let nodes: Vec<_> = lines.lock().unwrap().drain(..).collect();
     assert_eq!(nodes, ["POST /ext/bc/C/rpc HTTP/1.1"; 4]);
@@ -116,8 +119,48 @@ fn misses_and_sockets_reach_the_nodes_own_paths() {
     for path in sockets {
         assert_eq!(handshake(nginx.address, path), 400, "{path}");
     }
-    assert_eq!(post("/", hit).text(), ANSWER);
+    assert_eq!(post("/", HIT).text(), ANSWER);
     let nodes: Vec<_> = lines.lock().unwrap().drain(..).collect();
     let socket = "GET /ext/bc/C/ws HTTP/1.1";
     assert_eq!(nodes, [socket, socket, socket, "POST /ext/bc/C/rpc HTTP/1.1"]);
+}
+
+/// A key in the path changes nothing of what nginx sends where, and opens no page of the operators.
+#[test]
+fn keys_in_paths_reach_calls_and_no_page_of_operators() {
+    let (recorded, dir, store) = (Recorded::start(MAIN), fresh_dir(), fresh_dir());
+    let file = dir.path().join("keys.toml");
+    fs::write(&file, entry("shop", KEY)).expect("a file can be written");
+    let (url, file) = (recorded.url(), file.display().to_string());
+    let flags = ["--upstream", &url, "--start", "300", "--keys", &file, "--serve-mirrors"];
+    let pages = ["--admin-on-main", "--admin-listen", "127.0.0.1:0"];
+    let neve = Neve::start(store.path(), &[&flags[..], &pages].concat());
+    neve.wait_for_head(MAIN.head);
+    let (node, lines) = node();
+    let nginx = Nginx::start(neve.address, &format!("http://{node}"));
+    let post = |path: &str, body: &str| {
+        let json = [("content-type", "application/json")];
+        Client::new(nginx.address).request("POST", path, &json, body.as_bytes())
+    };
+    for path in ["", "/", "/ext/bc/C/rpc", "/ext/bc/evm/rpc"] {
+        let path = format!("/k/{KEY}{path}");
+        assert!(post(&path, HIT).text().contains("0xa868"), "{path}");
+        let missed = post(&path, MISS);
+        assert_eq!((missed.status, missed.text().as_str()), (200, ANSWER), "{path}");
+    }
+    let nodes: Vec<_> = lines.lock().unwrap().drain(..).collect();
+    assert_eq!(nodes, ["POST /ext/bc/C/rpc HTTP/1.1"; 4]);
+    assert_eq!(post("/k/other-key-0123456789", HIT).status, 401);
+    for path in ["", "/", "/ws", "/ext/bc/C/ws"] {
+        assert_eq!(handshake(nginx.address, &format!("/k/{KEY}{path}")), 101, "{path}");
+    }
+    let pages = ["health", "metrics", "mirror/v1/segments", "mirror/", "/metrics", "./metrics"];
+    let (mut inside, mut outside) = (neve.client(), Client::new(nginx.address));
+    assert_eq!(inside.get(&format!("/k/{KEY}/metrics")).status, 200, "neve itself has it");
+    for page in pages.iter().chain(&["%6detrics", "%2e/health"]) {
+        assert_eq!(outside.get(&format!("/k/{KEY}/{page}")).status, 404, "{page}");
+    }
+    assert_eq!(outside.get(&format!("/k/{KEY}/v1/block/301")).status, 200);
+    assert_eq!(outside.get(&format!("/k/{KEY}/ready")).status, 200);
+    assert!(lines.lock().unwrap().is_empty());
 }
