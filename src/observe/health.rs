@@ -279,10 +279,10 @@ impl Admin {
         self.status.verified().map(|height| height.min(*range.end())).filter(|h| h >= range.start())
     }
 
-    fn unverified(&self) -> u64 {
-        let Some(range) = self.serving.reader.range() else { return 0 };
+    fn unverified(&self) -> Option<u64> {
+        let Some(range) = self.serving.reader.range() else { return Some(0) };
         let from = self.verified().map_or(*range.start(), |height| height + 1);
-        (range.end() + 1).saturating_sub(from)
+        self.status.knows_verified().then(|| (range.end() + 1).saturating_sub(from))
     }
 
     fn storage(&self, error: Option<&str>) -> Value {
@@ -321,7 +321,7 @@ impl Admin {
         set("neve_first_height", range.as_ref().map(|range| *range.start()));
         set("neve_head_height", range.as_ref().map(|range| *range.end()));
         set("neve_settled_height", self.verified());
-        set("neve_unsettled_heights", Some(self.unverified()));
+        set("neve_unsettled_heights", self.unverified());
         set("neve_upstream_head_height", self.upstream_head());
         set("neve_lag_heights", self.lag());
         // Without upstreams silence and age of a head mean nothing: alerts on both would never end.

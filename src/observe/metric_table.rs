@@ -158,9 +158,9 @@ pub(crate) const METRICS: &[Metric] = metrics! {
     Gauge Seconds "neve_head_age_seconds" []
         "Seconds between the time of the head's block and the system clock; absent if no upstream is followed"
     Gauge Count "neve_settled_height" []
-        "Highest served height whose receipts a header commits to"
+        "Highest served height whose receipts a header commits to; absent after a start until an upstream answers"
     Gauge Count "neve_unsettled_heights" []
-        "Served heights above neve_settled_height"
+        "Served heights above neve_settled_height; absent after a start until an upstream answers"
     Gauge Count "neve_lag_heights" []
         "Heights between the head and the upstream head"
     Gauge Count "neve_upstream_head_height" []

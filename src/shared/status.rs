@@ -9,6 +9,9 @@ use neve_jsonrpc::Rules;
 
 use super::lock::lock;
 
+/// Value of [`Status::verified`] until it is set.
+const UNKNOWN: u64 = u64::MAX;
+
 /// Phase of the follower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Phase {
@@ -200,7 +203,7 @@ pub(crate) struct Status {
     upstream_head: AtomicU64,
     /// The highest with a proven header, plus 1.
     proven_head: AtomicU64,
-    /// The highest height whose receipts a header has proven, plus 1; 0: none.
+    /// The highest height whose receipts a header has proven, plus 1; 0: none; [`UNKNOWN`] after a start.
     verified: AtomicU64,
     /// WebSockets over which heads come.
     ws_live: AtomicUsize,
@@ -222,7 +225,7 @@ impl Default for Status {
             heard: AtomicU64::new(0),
             upstream_head: AtomicU64::new(0),
             proven_head: AtomicU64::new(0),
-            verified: AtomicU64::new(0),
+            verified: AtomicU64::new(UNKNOWN),
             ws_live: AtomicUsize::new(0),
             upstreams: Mutex::default(),
             backfill: Mutex::default(),
@@ -311,9 +314,15 @@ impl Status {
         self.verified.store(height.map_or(0, |height| height + 1), Ordering::Relaxed);
     }
 
+    /// True once the run has said up to which height receipts are proven, or that none are.
+    pub(crate) fn knows_verified(&self) -> bool {
+        self.verified.load(Ordering::Relaxed) != UNKNOWN
+    }
+
     /// Highest height up to which receipts are proven.
     pub(crate) fn verified(&self) -> Option<u64> {
-        self.verified.load(Ordering::Relaxed).checked_sub(1)
+        let next = self.verified.load(Ordering::Relaxed);
+        next.checked_sub(1).filter(|_| next != UNKNOWN)
     }
 
     /// Notes how the upstream writes heads.

@@ -51,3 +51,7 @@ fn head_of_the_last_run_is_served_if_no_upstream_answers() {
     let neve = Neve::start(dir.path(), &["--upstream", &url]);
     assert!(neve.client().call("eth_blockNumber", "[]").text().contains("\"0x5\""));
 }
+    // Nothing has said what is settled, and an alert on unsettled heights has nothing to hold for.
+    let blocks = &neve.health()["blocks"];
+    assert!(blocks["unsettled"].is_null() && blocks["head"] == 5, "{blocks}");
+    assert_eq!(neve.metric("neve_unsettled_heights"), None);
