@@ -270,7 +270,7 @@ pub(crate) fn errors() -> String {
     page
 }
 
-fn misses() -> [(Miss, &'static str); 9] {
+fn misses() -> [(Miss, &'static str); 10] {
     [
         (Miss::Empty, "the store is empty"),
         (Miss::Height(1), "a height outside the served range"),
@@ -280,6 +280,10 @@ fn misses() -> [(Miss, &'static str); 9] {
         (Miss::Filter, "an id of a filter that no neve of this chain made"),
         (Miss::InBatch, "a call of the batch is a miss, so the batch is"),
         (Miss::NoUpstream, "a tag at a replica without an upstream"),
+        (
+            Miss::CatchingUp,
+            "after a start, until the head was near the upstream's (`--ready-lag-max`)",
+        ),
         (Miss::StaleHead, "`--stale-heads miss`, and the head is older than `--ready-age-max`"),
     ]
 }

@@ -69,7 +69,7 @@ macro_rules! metrics {
 const UPSTREAM: &str = "(scheme, host and port of the upstream)";
 const METHOD: &str = "(name of a JSON-RPC method; `other` for a name that no node knows)";
 const SERVED: &str = "(name of a served JSON-RPC method; `other` for any other name)";
-const MISSES: &str = "not_served below_range above_head unknown_hash empty stale_head no_value unknown_filter unreadable in_batch no_memory";
+const MISSES: &str = "not_served below_range above_head unknown_hash empty stale_head catching_up no_value unknown_filter unreadable in_batch no_memory";
 const CALL: &str = "(name of the JSON-RPC method)";
 const KEY: &str = "(name of the key in the file of --keys)";
 const STATUS: &str = "(HTTP status code)";

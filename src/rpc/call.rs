@@ -176,10 +176,6 @@ impl Rpc {
                 Err(SubscriptionRefused::Error(RpcError::SUBSCRIPTION_NOT_FOUND))
             }
             // A subscriber would wait for heads that do not come; another server may have them.
-            Ok(_) if self.serving.freshness.head_is_missed() => {
-                let miss = fresh(&self.serving).err().unwrap_or(Miss::StaleHead);
-                return Err(Unanswered::Missed(Missing::Data(miss)));
-            }
             Ok(wanted) => {
                 subscriptions.open(wanted, self.serving.reader.range(), caller.memory.account())
             }

@@ -35,6 +35,7 @@ pub(crate) fn missing_data(miss: Miss, range: Option<&RangeInclusive<u64>>) -> R
         Miss::Filter => "the filter was not made here".to_owned(),
         Miss::InBatch => "a call of the batch is not served here".to_owned(),
         Miss::StaleHead => "the newest block is too old".to_owned(),
+        Miss::CatchingUp => "the newest block is not known yet, neve is catching up".to_owned(),
         Miss::NoUpstream => "the newest block is not known, no upstream is followed".to_owned(),
     };
     missing(&what, range)

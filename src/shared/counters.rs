@@ -50,6 +50,8 @@ pub(crate) enum MissReason {
     Empty,
     /// The head is too old, or neve follows no upstream.
     StaleHead,
+    /// neve was not near its upstream's head since the start.
+    CatchingUp,
     /// The upstream has not told the value, or too long ago.
     NoValue,
     /// The filter is not of this neve.
@@ -63,13 +65,14 @@ pub(crate) enum MissReason {
 }
 
 /// The label of a [`MissReason`].
-pub(crate) const MISS_REASONS: [(MissReason, &str); 11] = [
+pub(crate) const MISS_REASONS: [(MissReason, &str); 12] = [
     (MissReason::NotServed, "not_served"),
     (MissReason::BelowRange, "below_range"),
     (MissReason::AboveHead, "above_head"),
     (MissReason::UnknownHash, "unknown_hash"),
     (MissReason::Empty, "empty"),
     (MissReason::StaleHead, "stale_head"),
+    (MissReason::CatchingUp, "catching_up"),
     (MissReason::NoValue, "no_value"),
     (MissReason::UnknownFilter, "unknown_filter"),
     (MissReason::Unreadable, "unreadable"),

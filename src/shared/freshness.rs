@@ -19,6 +19,17 @@ const UNKNOWN: u64 = u64::MAX;
 /// Value of the goal once it was reached.
 const REACHED: u64 = 0;
 
+/// Reason for which calls that depend on the head are misses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HeadMiss {
+    /// neve follows no upstream.
+    NoUpstream,
+    /// The head was not near the upstream's since the start.
+    CatchingUp,
+    /// The head is too old.
+    Stale,
+}
+
 /// Time of the head, and the flag that requests read.
 #[derive(Debug)]
 pub(crate) struct Freshness {
@@ -54,10 +65,16 @@ impl Freshness {
         self.head_time().map(|time| now.saturating_sub(Duration::from_secs(time)))
     }
 
-    /// True while calls that depend on the head are misses.
-    pub(crate) fn head_is_missed(&self) -> bool {
-        // Relaxed: the flag orders nothing, and may be a second late.
-        self.misses.load(Ordering::Relaxed) != 0
+    /// Returns why calls that depend on the head are misses, if they are. A head that is old as neve catches up is
+    /// that of [`HeadMiss::CatchingUp`].
+    pub(crate) fn head_miss(&self) -> Option<HeadMiss> {
+        // Relaxed: the flags order nothing, and may be a second late.
+        match self.misses.load(Ordering::Relaxed) {
+            0 => None,
+            misses if misses & NO_UPSTREAM != 0 => Some(HeadMiss::NoUpstream),
+            misses if misses & BEHIND != 0 => Some(HeadMiss::CatchingUp),
+            _ => Some(HeadMiss::Stale),
+        }
     }
 
     /// Says whether the head is too old.
@@ -115,23 +132,26 @@ mod tests {
     fn head_of_the_last_run_is_missed_until_it_is_near_the_upstream() {
         let freshness = Freshness::default();
         freshness.reaches(5);
-        assert!(!freshness.head_is_missed(), "no upstream is known");
-        assert!(!freshness.set_upstream_head(100, Some(5), 10) && freshness.head_is_missed());
+        assert!(freshness.head_miss().is_none(), "no upstream is known");
+        assert!(!freshness.set_upstream_head(100, Some(5), 10) && freshness.head_miss().is_some());
         freshness.reaches(89);
-        assert!(freshness.head_is_missed());
+        assert_eq!(freshness.head_miss(), Some(HeadMiss::CatchingUp));
+        freshness.set(STALE, true);
+        assert_eq!(freshness.head_miss(), Some(HeadMiss::CatchingUp));
+        freshness.set(STALE, false);
         assert!(!freshness.set_upstream_head(200, Some(90), 10), "it went on");
         freshness.reaches(190);
-        assert!(!freshness.head_is_missed());
+        assert!(freshness.head_miss().is_none());
         assert!(freshness.set_upstream_head(10_000, Some(190), 10), "once is enough");
-        assert!(!freshness.head_is_missed());
+        assert!(freshness.head_miss().is_none());
         freshness.set(STALE, true);
-        assert!(freshness.head_is_missed());
+        assert_eq!(freshness.head_miss(), Some(HeadMiss::Stale));
         let near = Freshness::default();
-        assert!(near.set_upstream_head(15, Some(5), 10) && !near.head_is_missed());
+        assert!(near.set_upstream_head(15, Some(5), 10) && near.head_miss().is_none());
         let genesis = Freshness::default();
-        assert!(genesis.set_upstream_head(0, Some(0), 0) && !genesis.head_is_missed());
+        assert!(genesis.set_upstream_head(0, Some(0), 0) && genesis.head_miss().is_none());
         let empty = Freshness::default();
-        assert!(!empty.set_upstream_head(100, None, 10) && empty.head_is_missed());
+        assert!(!empty.set_upstream_head(100, None, 10) && empty.head_miss().is_some());
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub(crate) use counters::{
     MISS_REASONS, MethodLabel, MissReason, OUTCOMES, Outcome, REFUSED, TIMEOUTS, ThreadCounters,
     Timeout, WS_ENDS, WS_KINDS, WsClose, WsKind,
 };
+pub(crate) use freshness::HeadMiss;
 pub(crate) use ingest_budget::{IngestBudget, IngestReservation};
 #[cfg(test)]
 pub(crate) use latency::LATENCY_OUTCOMES;

@@ -28,6 +28,8 @@ pub(crate) enum Miss {
     /// The head is older than `--ready-age-max`, and the answer depends on it (`--stale-heads
     /// miss`).
     StaleHead,
+    /// neve was not near its upstream's head since the start, and the answer depends on the head.
+    CatchingUp,
     /// neve follows no upstream, so it knows no head.
     NoUpstream,
 }
@@ -41,6 +43,7 @@ impl Miss {
             Self::Hash(_) => MissReason::UnknownHash,
             Self::Empty => MissReason::Empty,
             Self::StaleHead | Self::NoUpstream => MissReason::StaleHead,
+            Self::CatchingUp => MissReason::CatchingUp,
             Self::NotRelayed(_) => MissReason::NoValue,
             Self::Filter => MissReason::UnknownFilter,
             Self::Unreadable(_) | Self::Disk => MissReason::Unreadable,

@@ -9,14 +9,15 @@ use neve_record::spans::{SpansRef, TransactionSpan};
 use neve_store::{Hash, RecordRef, SegmentSlice};
 
 use super::miss::{Miss, NotRead};
-use crate::shared::Serving;
+use crate::shared::{HeadMiss, Serving};
 
 /// Fails while calls that depend on the head are misses.
 pub(crate) fn fresh(serving: &Serving) -> Result<(), Miss> {
-    match (serving.freshness.head_is_missed(), serving.freshness.follows_nobody()) {
-        (false, _) => Ok(()),
-        (true, false) => Err(Miss::StaleHead),
-        (true, true) => Err(Miss::NoUpstream),
+    match serving.freshness.head_miss() {
+        None => Ok(()),
+        Some(HeadMiss::NoUpstream) => Err(Miss::NoUpstream),
+        Some(HeadMiss::CatchingUp) => Err(Miss::CatchingUp),
+        Some(HeadMiss::Stale) => Err(Miss::StaleHead),
     }
 }
 

@@ -24,7 +24,10 @@ fn head_of_the_last_run_is_a_miss_until_it_is_near_the_upstream() {
     for (method, params) in LATEST {
         let missed = neve.client().call(method, params);
         assert_eq!(missed.status, 421, "{method}: {}", missed.text());
+        assert!(missed.text().contains("neve is catching up"), "{}", missed.text());
     }
+    let caught = "neve_rpc_misses_total{method=\"eth_blockNumber\",reason=\"catching_up\"}";
+    neve.wait_for_count(caught, 1);
     let old = neve.client().call("eth_getBlockByNumber", r#"["0x5",false]"#);
     assert_eq!(old.status, 200, "{}", old.text());
     stall.clear();
@@ -49,9 +52,9 @@ fn head_of_the_last_run_is_served_if_no_upstream_answers() {
     let url = node.base_url();
     drop(node);
     let neve = Neve::start(dir.path(), &["--upstream", &url]);
-    assert!(neve.client().call("eth_blockNumber", "[]").text().contains("\"0x5\""));
-}
     // Nothing has said what is settled, and an alert on unsettled heights has nothing to hold for.
     let blocks = &neve.health()["blocks"];
     assert!(blocks["unsettled"].is_null() && blocks["head"] == 5, "{blocks}");
     assert_eq!(neve.metric("neve_unsettled_heights"), None);
+    assert!(neve.client().call("eth_blockNumber", "[]").text().contains("\"0x5\""));
+}
