@@ -157,7 +157,7 @@ impl Rpc {
         }
     }
 
-    /// Opens or ends a subscription.
+    /// Opens or ends a subscription, and counts the call.
     fn subscribe(
         &self,
         message: &Message<'_>,
@@ -167,6 +167,26 @@ impl Rpc {
     ) -> Result<usize, Unanswered> {
         let Transport::Socket(subscriptions) = &mut caller.over else {
             return Err(not_served(message, caller));
+    ) -> Result<usize, Unanswered> {
+        let answered = self.change_subscriptions(message, asked, caller, out);
+        let outcome = match &answered {
+            Ok(0) => Outcome::Error,
+            Ok(_) => Outcome::Hit,
+            Err(Unanswered::Missed(Missing::Data(miss))) => {
+                Outcome::Miss(miss.reason(self.serving.head()))
+            }
+            Err(_) => return answered, // counted as not served
+        };
+        caller.calls.note(MethodLabel::of(message), outcome);
+        answered
+    }
+
+    fn change_subscriptions(
+        &self,
+        message: &Message<'_>,
+        asked: Result<Subscription, NoQuery>,
+        caller: &mut Caller<'_>,
+        out: &mut BodyBuilder,
         };
         let opened = match asked {
             Ok(Subscription::Unsubscribe(id)) if subscriptions.close(&id) => {

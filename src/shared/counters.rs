@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use neve_jsonrpc::{Message, Method, UNSERVED_METHODS, unserved_methods};
+use neve_jsonrpc::{Message, Method, OTHER_METHODS, other_methods};
 
 use super::latency::{Latencies, RELAY, add};
 use crate::config::settings::Deadlines;
@@ -191,24 +191,24 @@ pub(crate) const TIMEOUTS: [(Timeout, &str); 2] =
 pub(crate) struct MethodLabel(u8);
 
 /// Label of every name that is not known.
-const OTHER: usize = Method::ALL.len() + UNSERVED_METHODS;
+const OTHER: usize = Method::ALL.len() + OTHER_METHODS;
 const _: () = assert!(OTHER <= u8::MAX as usize, "labels take a byte");
 
 impl MethodLabel {
-    /// Label of a call, whether its method is served or not.
+    /// Label of a call, whether its method is served, not served or that of a subscription.
     pub(crate) fn of(message: &Message<'_>) -> Self {
-        message.served().map_or_else(|| Self::unserved(&message.method()), Self::from)
+        message.served().map_or_else(|| Self::other(&message.method()), Self::from)
     }
 
-    fn unserved(name: &str) -> Self {
-        let at = unserved_methods().position(|known| known == name);
+    fn other(name: &str) -> Self {
+        let at = other_methods().position(|known| known == name);
         Self(at.map_or(OTHER, |at| Method::ALL.len() + at) as u8)
     }
 
     /// All labels with their names.
     pub(crate) fn all() -> impl Iterator<Item = (Self, &'static str)> {
         let served = Method::ALL.iter().map(|method| method.name());
-        let names = served.chain(unserved_methods()).chain(["other"]);
+        let names = served.chain(other_methods()).chain(["other"]);
         (0..=u8::MAX).map(Self).zip(names)
     }
 }
@@ -439,9 +439,9 @@ mod tests {
         assert_eq!(all[OTHER], (MethodLabel(OTHER as u8), "other"));
         for (label, name) in &all[..OTHER] {
             let found =
-                Method::from_name(name).map_or_else(|| MethodLabel::unserved(name), Into::into);
+                Method::from_name(name).map_or_else(|| MethodLabel::other(name), Into::into);
             assert_eq!(found, *label, "{name}");
         }
-        assert_eq!(MethodLabel::unserved("eth_nonsense"), MethodLabel(OTHER as u8));
+        assert_eq!(MethodLabel::other("eth_nonsense"), MethodLabel(OTHER as u8));
     }
 }

@@ -156,6 +156,7 @@ fn log_of_json_has_an_object_for_requests_relays_and_messages() {
     );
     assert_eq!((of(4, "source"), of(4, "calls")), (&"mixed".into(), &2.into()));
     assert_eq!(of(5, "methods"), &serde_json::json!(["eth_subscribe"]));
+    assert_eq!(of(5, "source"), "hit");
 }
 
 #[test]

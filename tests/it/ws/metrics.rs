@@ -52,6 +52,17 @@ fn metrics_count_open_subscriptions_and_sent_notifications() {
     // Ended at once, not with the next message.
     assert!(third.call("eth_unsubscribe", &format!("[\"{third_heads}\"]")).contains("true"));
     wait_until_open(&neve, [3, 1, 1]);
+    assert!(third.call("eth_unsubscribe", "[\"0x1\"]").contains("error"));
+    assert!(third.call("eth_subscribe", "[\"newPendingTransactions\"]").contains("not served"));
+    for (method, outcome, count) in [
+        ("eth_subscribe", "hit", 3),
+        ("eth_subscribe", "miss", 1),
+        ("eth_unsubscribe", "hit", 1),
+        ("eth_unsubscribe", "error", 1),
+    ] {
+        let labels = format!("method=\"{method}\",outcome=\"{outcome}\"");
+        neve.wait_for_count(&format!("neve_rpc_calls_total{{{labels}}}"), count);
+    }
     third.send("{");
     third.end();
     wait_until_open(&neve, [2, 1, 1]);

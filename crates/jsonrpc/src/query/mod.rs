@@ -12,4 +12,4 @@ mod unserved;
 pub use logs::LogQuery;
 pub use query::{Query, Transactions};
 pub use subscription::Subscription;
-pub use unserved::{UNSERVED_METHODS, default_methods, unserved_methods};
+pub use unserved::{OTHER_METHODS, default_methods, other_methods};

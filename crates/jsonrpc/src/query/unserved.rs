@@ -154,14 +154,22 @@ const SINCE_HELICON: &[&str] = &[
     "debug_setHead",
 ];
 
-/// Number of [`unserved_methods`].
-pub const UNSERVED_METHODS: usize =
-    KNOWN.len() + CONFIGURABLE.len() + BEFORE_HELICON.len() + SINCE_HELICON.len();
+/// Methods that only a WebSocket has.
+const OVER_WEBSOCKETS: &[&str] = &["eth_subscribe", "eth_unsubscribe"];
 
-/// Names of the methods that some node has and that are not served, always in the same order.
-pub fn unserved_methods() -> impl Iterator<Item = &'static str> {
+/// Number of [`other_methods`].
+pub const OTHER_METHODS: usize = KNOWN.len()
+    + CONFIGURABLE.len()
+    + BEFORE_HELICON.len()
+    + SINCE_HELICON.len()
+    + OVER_WEBSOCKETS.len();
+
+/// Names of the methods that some node has and that are no [`Method`], always in the same order: those that are not
+/// served, and those of subscriptions.
+pub fn other_methods() -> impl Iterator<Item = &'static str> {
     let known = KNOWN.iter().map(|(name, _)| *name);
-    known.chain([CONFIGURABLE, BEFORE_HELICON, SINCE_HELICON].into_iter().flatten().copied())
+    let rest = [CONFIGURABLE, BEFORE_HELICON, SINCE_HELICON, OVER_WEBSOCKETS];
+    known.chain(rest.into_iter().flatten().copied())
 }
 
 /// Methods that a node of some version has by default and that are not served, besides those of
