@@ -73,8 +73,11 @@ impl Rpc {
             Ok((method, _)) if method.is_debug_raw() && !self.limits.debug_raw => {
                 Err(not_served(message, caller))
             }
+            // neve has no pool of transactions.
+            Ok((_, Query::NewPendingTransactionFilter)) | Err(NoQuery::NotServed) => {
+                Err(not_served(message, caller))
+            }
             Ok((method, query)) => self.ask(message, method, query, caller, out),
-            Err(NoQuery::NotServed) => Err(not_served(message, caller)),
             // A node that lacks the method does not look at its parameters.
             Err(_) if self.is_switched_off(message) => Err(not_served(message, caller)),
             Err(NoQuery::Error(error)) => {
@@ -165,9 +168,6 @@ impl Rpc {
         caller: &mut Caller<'_>,
         out: &mut BodyBuilder,
     ) -> Result<usize, Unanswered> {
-        let Transport::Socket(subscriptions) = &mut caller.over else {
-            return Err(not_served(message, caller));
-    ) -> Result<usize, Unanswered> {
         let answered = self.change_subscriptions(message, asked, caller, out);
         let outcome = match &answered {
             Ok(0) => Outcome::Error,
@@ -187,6 +187,9 @@ impl Rpc {
         asked: Result<Subscription, NoQuery>,
         caller: &mut Caller<'_>,
         out: &mut BodyBuilder,
+    ) -> Result<usize, Unanswered> {
+        let Transport::Socket(subscriptions) = &mut caller.over else {
+            return Err(not_served(message, caller));
         };
         let opened = match asked {
             Ok(Subscription::Unsubscribe(id)) if subscriptions.close(&id) => {
@@ -197,6 +200,7 @@ impl Rpc {
             }
             // A subscriber would wait for heads that do not come; another server may have them.
             Ok(wanted) => {
+                fresh(&self.serving).map_err(|miss| Unanswered::Missed(Missing::Data(miss)))?;
                 subscriptions.open(wanted, self.serving.reader.range(), caller.memory.account())
             }
             Err(NoQuery::Error(error)) => Err(SubscriptionRefused::Error(error)),

@@ -55,6 +55,9 @@ fn misses_are_421_in_words_that_routers_know() {
             &format!("header not found: {hash} is not served {held}; {NOT_AVAILABLE}"),
         );
     }
+    let pool = client.call("eth_newPendingTransactionFilter", "[]");
+    let method = "the method eth_newPendingTransactionFilter is not served";
+    assert_miss(&pool, 421, -32000, &format!("header not found: {method} {held}; {NOT_AVAILABLE}"));
     let state = client
         .call("eth_getBalance", "[\"0x0100000000000000000000000000000000000000\",\"latest\"]");
     assert_miss(
