@@ -9,8 +9,8 @@ use std::net::IpAddr;
 /// Names that requests may be addressed to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Hosts {
-    /// Any host is allowed.
-    Any,
+    /// Any host is allowed on the main listener, and these names on that of the pages for operators.
+    Any(Vec<String>),
     /// Addresses, and these names, in lower case.
     Named(Vec<String>),
 }
@@ -29,20 +29,16 @@ pub(crate) enum BadHost {
 impl Hosts {
     /// From the names as typed; `*` stands for any.
     pub(crate) fn new(names: &[String]) -> Self {
+        let listed = names.iter().filter(|name| *name != "*");
+        let named = listed.map(|name| name.to_lowercase()).collect();
         // As in avalanchego, one `*` among other names allows all.
-        if names.iter().any(|name| name == "*") {
-            return Self::Any;
-        }
-        Self::Named(names.iter().map(|name| name.to_lowercase()).collect())
+        if names.iter().any(|name| name == "*") { Self::Any(named) } else { Self::Named(named) }
     }
 
-    /// Returns these names, `localhost` and the name of a listener's own host. If any name is allowed here,
-    /// only addresses and those two are there.
+    /// Returns these names without `*`, `localhost` and the name of a listener's own host.
     pub(crate) fn or_local(&self, own: Option<&str>) -> Self {
-        let mut names = match self {
-            Self::Any => Vec::new(),
-            Self::Named(names) => names.clone(),
-        };
+        let (Self::Any(names) | Self::Named(names)) = self;
+        let mut names = names.clone();
         names.extend(["localhost"].into_iter().chain(own).map(str::to_owned));
         Self::Named(names)
     }
@@ -52,7 +48,7 @@ impl Hosts {
         let Some(host) = host.filter(|host| !host.is_empty()) else { return Ok(()) };
         let host = check_host_form(host)?;
         match self {
-            Self::Any => Ok(()),
+            Self::Any(_) => Ok(()),
             Self::Named(names) => {
                 let name = without_port(host);
                 // A page that points its own name to this machine sends that name, so an address
@@ -109,6 +105,10 @@ mod tests {
         let any = Hosts::new(&["*".to_owned()]);
         assert_eq!(any.check(Some(b"x.y")), Ok(()));
         assert_eq!(any.or_local(None).check(Some(b"x.y")), Err(BadHost::NotAllowed));
+        let both = Hosts::new(&["Neve.Example".to_owned(), "*".to_owned()]);
+        assert_eq!(both.check(Some(b"x.y")), Ok(()));
+        assert_eq!(both.or_local(None).check(Some(b"neve.example")), Ok(()));
+        assert_eq!(both.or_local(None).check(Some(b"x.y")), Err(BadHost::NotAllowed));
         assert_eq!(any.or_local(Some("X.y")).check(Some(b"x.y:1")), Ok(()));
         assert_eq!(any.or_local(None).check(Some(b"localhost:8549")), Ok(()));
         assert_eq!(hosts.or_local(None).check(Some(b"rpc.example")), Ok(()));
