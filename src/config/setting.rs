@@ -126,6 +126,8 @@ pub struct Bounds {
     pub max: &'static str,
     /// True if `none` is allowed.
     pub none: bool,
+    /// Allowed values, if there are others than the numbers between the bounds.
+    pub text: Option<&'static str>,
 }
 
 /// Values that a setting takes.
@@ -180,7 +182,10 @@ const fn number<T: FromStr<Err: Display>>(
     min: &'static str,
     max: &'static str,
 ) -> SettingKind {
-    SettingKind { bounds: Some(Bounds { unit, min, max, none: false }), ..text::<T>(shown) }
+    SettingKind {
+        bounds: Some(Bounds { unit, min, max, none: false, text: None }),
+        ..text::<T>(shown)
+    }
 }
 
 /// Makes the kind of a number of bytes.
@@ -222,6 +227,14 @@ impl SettingKind {
         self.shown = shown;
         if let Some(bounds) = &mut self.bounds {
             bounds.none = true;
+        }
+        self
+    }
+
+    /// Says in words which values are allowed.
+    pub(crate) const fn allowing(mut self, text: &'static str) -> Self {
+        if let Some(bounds) = &mut self.bounds {
+            bounds.text = Some(text);
         }
         self
     }
@@ -290,7 +303,8 @@ impl Bounds {
     /// Returns the allowed values.
     pub fn allowed(&self) -> String {
         let none = if self.none { ", or none" } else { "" };
-        format!("{} to {}{none}", self.min, self.max)
+        let between = || format!("{} to {}{none}", self.min, self.max);
+        self.text.map_or_else(between, str::to_owned)
     }
 }
 

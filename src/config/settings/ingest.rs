@@ -14,7 +14,8 @@ pub(super) const INGEST: Group = Group {
     settings: &[
         Setting::new(
             "start",
-            height::<StartAt>("HEIGHT|latest|-COUNT", HEIGHT_MAX),
+            height::<StartAt>("HEIGHT|latest|-COUNT", HEIGHT_MAX)
+                .allowing("0 to 1000000000000000, latest, or -COUNT"),
             "First height of an empty store: a number, `latest`, or -COUNT. With -COUNT neve begins \
              COUNT blocks before the latest.",
         )
@@ -22,7 +23,8 @@ pub(super) const INGEST: Group = Group {
         .brief(),
         Setting::new(
             "backfill-to",
-            height::<BackfillTo>("HEIGHT|-COUNT|retained|none", HEIGHT_MAX),
+            height::<BackfillTo>("HEIGHT|-COUNT|retained|none", HEIGHT_MAX)
+                .allowing("0 to 1000000000000000, -COUNT, retained, or none"),
             "Lowest height to fetch below the first one, while neve follows: a height, -COUNT for \
              COUNT blocks before the latest, `retained` for as far as retention allows, or \
              `none`.",

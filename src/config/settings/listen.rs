@@ -82,7 +82,7 @@ pub(super) const LISTEN: Group = Group {
         .otherwise("number of CPUs"),
         Setting::new(
             "miss-status",
-            count("200", "599"),
+            count("200", "599").allowing("200, or 400 to 599"),
             "HTTP status of a miss: 200, or 400 to 599. Some fronts need another one than 421.",
         )
         .or("421"),
