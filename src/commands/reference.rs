@@ -29,7 +29,7 @@ pub(crate) fn check(page: &str, text: &str) {
 /// The page of metrics.
 pub(crate) fn metrics() -> String {
     let mut page = "# Metrics\n\nGenerated from `METRICS` in the code. [Watch](../operating/watch.md#alerts) says which of \
-                    them deserve an alert.\n\nA counter without labels begins at 0. A series with labels begins with its \
+                    them deserve an alert.\n\nA counter without labels begins at 0. Most series with labels begin with their \
                     first event. A histogram has the series\n`_bucket`, `_sum` and `_count`.\n\n"
         .to_owned();
     page += "| metric | kind | unit | labels | meaning |\n| --- | --- | --- | --- | --- |\n";

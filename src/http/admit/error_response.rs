@@ -179,7 +179,10 @@ pub(crate) fn table() -> Vec<(u16, String, &'static str)> {
         (ErrorResponse::GONE, "a client that half-closes before a response that takes a while"),
         (ErrorResponse::NOT_FOUND, "no such path on this listener"),
         (ErrorResponse::NO_SUCH_CHAIN, "`Avalanche-Api-Route` names another chain"),
-        (ErrorResponse::METHOD, "`PUT`, `DELETE` or `CONNECT` to JSON-RPC"),
+        (
+            ErrorResponse::METHOD,
+            "`PUT`, `DELETE` or `CONNECT` to a path of JSON-RPC other than `/`",
+        ),
         (ErrorResponse::USE_GET_OR_HEAD, "another method than `GET` to a page for operators"),
         (ErrorResponse::too_long(6_000_000, 5_242_880), "a body over `--body-bytes-max`"),
         (ErrorResponse::MEDIA_TYPE, "a media type that is not JSON"),
