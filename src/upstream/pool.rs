@@ -126,10 +126,12 @@ impl UpstreamPool {
         let needed = RULES_AGREE.min(self.upstreams.len()).max(1);
         let asynchronous = self.asynchronous.load(Ordering::Relaxed);
         self.sight.send_if_modified(|sight| {
-            let are_enough = next.admitted >= needed;
-            next.agreed = if are_enough { Some(helicon >= needed) } else { sight.agreed };
-            // An empty store has no rules. It takes those of the upstreams that there are.
-            let alone = if next.admitted == 0 { sight.helicon } else { helicon > 0 };
+            let for_older = next.admitted - helicon >= needed;
+            next.agreed = if helicon >= needed { Some(true) } else { sight.agreed };
+            next.agreed = if for_older { Some(false) } else { next.agreed };
+            // An empty store has no rules. It takes those on which the upstreams that there are agree.
+            let are_one = helicon > 0 && helicon == next.admitted;
+            let alone = if next.admitted == 0 { sight.helicon } else { are_one };
             next.helicon = next.agreed.unwrap_or(alone) || asynchronous;
             next.connections = sight.connections + u64::from(connected);
             next.withdrawals = sight.withdrawals;
@@ -154,9 +156,12 @@ impl UpstreamPool {
         }
     }
 
-    /// Notes the rules of the store. They stay until enough upstreams agree on others.
+    /// Notes the rules of the store, unless upstreams have agreed on some. They stay until enough agree on others.
     pub(crate) fn note_rules(&self, rules: Rules) {
-        self.sight.send_modify(|sight| sight.agreed = Some(rules == Rules::Helicon));
+        self.sight.send_if_modified(|sight| {
+            sight.agreed.get_or_insert(rules == Rules::Helicon);
+            false // nobody waits for it
+        });
     }
 
     /// Notes that the chain has an asynchronous block.

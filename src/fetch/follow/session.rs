@@ -98,6 +98,8 @@ impl<'f> Session<'f> {
         let identity = *self.source.pool.identity.get().ok_or(SessionEnd::Lost)?;
         self.checks.chain_id = identity.chain_id;
         self.follower.ingest.bind(identity, sight.rules()).await??;
+        // Another upstream that is there alone later must not change them.
+        self.source.pool.note_rules(sight.rules());
         self.follower.serving.relayed.ask_again();
         // Records of the session before may still be in the queue.
         self.last = self.follower.ingest.barrier().await?;

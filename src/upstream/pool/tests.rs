@@ -53,6 +53,22 @@ async fn one_upstream_of_several_decides_the_rules_of_an_empty_store_only() {
 }
 
 #[tokio::test]
+async fn two_upstreams_that_disagree_change_no_rules() {
+    for (stored, other) in
+        [(Rules::Helicon, Rules::BeforeHelicon), (Rules::BeforeHelicon, Rules::Helicon)]
+    {
+        let pool = UpstreamPool::new([(); 2].map(|()| upstream(false)).into(), 1);
+        pool.note_rules(stored);
+        pool.note_rules(other); // of a session that begins later
+        for (upstream, rules) in pool.upstreams.iter().zip([other, stored]) {
+            upstream.admit(7, 7, rules);
+            pool.changed(false);
+            assert_eq!(pool.sight().borrow().rules(), stored);
+        }
+    }
+}
+
+#[tokio::test]
 async fn upstream_that_throttles_pauses_and_one_that_is_away_is_ejected() {
     let pool = pool_at(&[200]);
     let upstream = &pool.upstreams[0];
