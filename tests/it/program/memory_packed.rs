@@ -15,7 +15,7 @@ use crate::support::neve::Neve;
 use crate::support::ws::Ws;
 
 /// Memory of an address: less than twice the text of a search.
-const SHARE: usize = 16 * MIB as usize;
+const SHARE: usize = 24 * MIB as usize;
 
 /// A response to a request without a declared length, which hyper reads.
 fn through_hyper(neve: &Neve, body: &str) -> Vec<u8> {
@@ -61,6 +61,9 @@ fn in_two_parts(neve: &Neve) -> Vec<u8> {
     joined
 }
 
+/// Way to ask neve, which returns the body of the response.
+type Way<'w> = &'w dyn Fn(&Neve, &str) -> Vec<u8>;
+
 /// Packed heights that follow one another are one long text, and unpacked ones make many pieces of the body.
 #[test]
 fn search_of_packed_and_unpacked_heights_is_whole_within_the_share_of_its_client() {
@@ -72,7 +75,7 @@ fn search_of_packed_and_unpacked_heights_is_whole_within_the_share_of_its_client
     let (expected, search) = (in_two_parts(&neve), all_logs());
     assert!(expected.len() > SHARE / 2, "{} bytes", expected.len());
     let fast = |neve: &Neve, body: &str| neve.client().post(body).body;
-    let ways: [(_, &dyn Fn(&Neve, &str) -> Vec<u8>); 4] = [
+    let ways: [(_, Way<'_>); 4] = [
         ("fast path", &fast),
         ("hyper", &through_hyper),
         ("HTTP/2", &over_http_2),
