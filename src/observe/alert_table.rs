@@ -98,7 +98,8 @@ pub(super) const ALERTS: &[Alert] = alerts! {
         if "neve_disk_free_bytes < 2147483648":
         "The file system with the data directory has under 2 GiB left."
         [
-            "neve stops storing at `--disk-reserve-bytes` (1 GiB). It keeps its own files below `--retain-bytes`; with `--retain-age` alone they grow with the blocks.",
+            "neve stops storing at `--disk-reserve-bytes` (1 GiB). It keeps its own files below `--retain-bytes`; with `--retain-age` alone they \
+             grow with the blocks.",
             "Find what else fills the file system, or lower `--retain-bytes` or `--retain-age`, and restart neve.",
         ]
         fires [("neve_disk_free_bytes{job=\"neve\", instance=\"a\"}", "2147483647x60")]

@@ -179,7 +179,7 @@ fn served_block_place(method: Method) -> Option<usize> {
     }
 }
 
-/// The same for a method that neve only relays, and whether it reads the state of that block.
+/// Place of the block of a method that neve only relays, and whether it reads the state of that block.
 fn unserved_block_place(method: &str) -> Option<(usize, bool)> {
     Some(match method {
         "eth_getBalance"

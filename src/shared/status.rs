@@ -117,7 +117,7 @@ impl Backfill {
         Some(self.first - self.goal?)
     }
 
-    /// The same as a gauge. Without an estimate it is NaN, because the last one would be false.
+    /// Heights as a gauge. Without an estimate it is NaN, because the last one would be false.
     #[allow(clippy::cast_precision_loss, reason = "gauges are doubles")]
     pub(crate) fn remaining_gauge(&self) -> f64 {
         self.remaining().map_or(f64::NAN, |heights| heights as f64)
@@ -314,7 +314,7 @@ impl Status {
         self.verified.store(height.map_or(0, |height| height + 1), Ordering::Relaxed);
     }
 
-    /// True once the run has said up to which height receipts are proven, or that none are.
+    /// True once the run has said which receipts are proven.
     pub(crate) fn knows_verified(&self) -> bool {
         self.verified.load(Ordering::Relaxed) != UNKNOWN
     }
@@ -370,8 +370,7 @@ impl Status {
 
     /// Notes how far backfill will go, if that is known, and what is served.
     pub(crate) fn set_backfill(&self, goal: Option<u64>, first: u64) {
-        let goal = goal.map(|goal| goal.min(first));
-        let backfill = Backfill { goal, first, interval: None };
+        let backfill = Backfill { goal: goal.map(|goal| goal.min(first)), first, interval: None };
         *lock(&self.backfill) = Some(backfill);
     }
 

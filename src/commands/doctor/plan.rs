@@ -91,7 +91,7 @@ fn disk(config: &Config) -> String {
 }
 
 /// Bytes that retention keeps, and the rule that decides them.
-pub(super) struct Retained {
+pub(super) struct KeptHeights {
     pub(super) bytes: u64,
     /// Name of its setting.
     pub(super) setting: &'static str,
@@ -100,17 +100,17 @@ pub(super) struct Retained {
 }
 
 /// Returns the bytes that retention keeps; `None` without any rule.
-pub(super) fn retained(config: &Config) -> Option<Retained> {
+pub(super) fn retained(config: &Config) -> Option<KeptHeights> {
     if let Some(bytes) = config.retention.bytes {
         // Other bounds can only make it less.
-        return Some(Retained { bytes, setting: "--retain-bytes", blocks: None });
+        return Some(KeptHeights { bytes, setting: "--retain-bytes", blocks: None });
     }
     let [aged, counted] = [aged(config), config.retention.blocks.map(float)];
     let blocks = blocks(config)?;
     // The stricter one decides.
     let by_age = aged.is_some_and(|aged| counted.is_none_or(|counted| aged <= counted));
     let setting = if by_age { "--retain-age" } else { "--retain-blocks" };
-    Some(Retained { bytes: bytes_of(blocks, config), setting, blocks: Some(blocks) })
+    Some(KeptHeights { bytes: bytes_of(blocks, config), setting, blocks: Some(blocks) })
 }
 
 /// Bytes of a day without a rule of retention.

@@ -11,7 +11,7 @@ use neve_store::{Error, Identity, Stamp};
 use rustix::fs::{Access, access};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
-use super::plan::{Retained, retained};
+use super::plan::{KeptHeights, retained};
 use super::report::Finding;
 use crate::config::Human;
 use crate::config::settings::{Config, UpstreamConfig};
@@ -117,8 +117,8 @@ fn space(config: &Config, dir: &Path) -> Finding {
 /// Bound of the store's bytes, or an estimate of it.
 fn bound(config: &Config) -> String {
     match retained(config) {
-        Some(Retained { bytes, blocks: None, .. }) => Human(bytes).to_string(),
-        Some(Retained { bytes, setting, .. }) => {
+        Some(KeptHeights { bytes, blocks: None, .. }) => Human(bytes).to_string(),
+        Some(KeptHeights { bytes, setting, .. }) => {
             format!("about {} of mainnet by {setting}", Human(bytes))
         }
         None => "no bound in bytes".to_owned(),

@@ -62,7 +62,7 @@ fn end(follower: &Follower, range: &RangeInclusive<u64>, first: u64, goal: u64) 
     let aged = oldest.map(|oldest| within_age(range, (first, head), oldest));
     let counted = retention.bytes.map(|bytes| {
         let bytes = bytes.saturating_sub(2 * follower.ingest.segment_bytes());
-        Filling::of(reader, range, follower.unpacked_bytes).heights_below(bytes, wanted)
+        StoreFill::of(reader, range, follower.unpacked_bytes).heights_below(bytes, wanted)
     });
     kept_below(wanted, aged.into_iter().chain(counted)).map(|kept| range.start() - kept)
 }
@@ -87,7 +87,7 @@ fn within_age(range: &RangeInclusive<u64>, (first, head): (u64, u64), oldest: u6
 }
 
 /// Sizes of a store that backfill fills.
-struct Filling {
+struct StoreFill {
     /// Bytes on disk without quarantined files.
     used: u64,
     /// Bytes of its unpacked heights.
@@ -100,7 +100,7 @@ struct Filling {
     packed_each: Option<u64>,
 }
 
-impl Filling {
+impl StoreFill {
     fn of(reader: &Reader, range: &RangeInclusive<u64>, unpacked_max: Option<u64>) -> Self {
         let usage = reader.usage();
         let used = usage.disk_bytes - usage.quarantined_bytes;
@@ -227,14 +227,14 @@ mod tests {
 
     #[test]
     fn bytes_are_counted_in_packed_heights_where_neve_packs() {
-        let filling = |unpacked_max, packed_each, unpacked| Filling {
+        let filling = |unpacked_max, packed_each, unpacked| StoreFill {
             used: 50_000,
             unpacked,
             unpacked_max,
             each: 1_000,
             packed_each,
         };
-        let below = |filling: Filling| filling.heights_below(100_000, 900);
+        let below = |filling: StoreFill| filling.heights_below(100_000, 900);
         assert_eq!(below(filling(None, None, 50_000)), Some(50));
         assert_eq!(below(filling(Some(200_000), None, 50_000)), Some(50), "nothing is packed yet");
         assert_eq!(below(filling(Some(20_000), None, 50_000)), None);
