@@ -26,7 +26,7 @@ const LIE_TIME: Duration = Duration::from_secs(4);
 pub(crate) enum Lie {
     /// A block with another value or another key.
     Block,
-    /// The same head each time.
+    /// A head that stands still.
     Frozen,
     /// A head that is far above.
     FarHead,

@@ -1,7 +1,7 @@
 //! An upstream whose answers are wrong: nothing of it is ever served, the reason is logged and
 //! counted, and following goes on when it tells the truth.
 
-use neve_chain::HeaderAnswer;
+use neve_chain::ClaimedHeader;
 use neve_devnet::{Config, Counted, DevnetThread, Fault, Helicon, Part, Profile, RateLimit};
 use neve_jsonrpc::Rules;
 
@@ -392,10 +392,10 @@ fn upstream_that_throttles_beside_a_free_one_is_not_penalized() {
 fn made_header(of: &DevnetThread, height: u64) -> String {
     let block = of.block(HEAD).expect("the chain has it");
     let text = block.answer(Part::Header, of.rules());
-    let mut answer = HeaderAnswer::parse(&text).expect("a header");
+    let mut answer = ClaimedHeader::parse(&text).expect("a header");
     let [number, hash] = [format!("{:#x}", answer.header.number), answer.header.hash().to_string()];
     answer.header.number = height;
-    let text = String::from_utf8(text.to_vec()).unwrap();
+    let text = String::from_utf8(text).unwrap();
     let text = text.replace(&hash, &answer.header.hash().to_string());
     text.replace(&format!("\"number\":\"{number}\""), &format!("\"number\":\"{height:#x}\""))
 }
