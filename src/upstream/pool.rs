@@ -28,8 +28,7 @@ use crate::shared::lock::lock;
 /// Time between two updates of the upstreams in /health.
 const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Upstreams, of several, that must be asked before they decide the rules, and must answer by newer
-/// rules before these are believed.
+/// Upstreams, of several, that must agree on rules before these replace others.
 const RULES_AGREE: usize = 2;
 
 /// Needs that may wait here. A task with more of them keeps the rest.
@@ -160,7 +159,7 @@ impl UpstreamPool {
     pub(crate) fn note_rules(&self, rules: Rules) {
         self.sight.send_if_modified(|sight| {
             sight.agreed.get_or_insert(rules == Rules::Helicon);
-            false // nobody waits for it
+            false // no task waits for it
         });
     }
 
