@@ -154,10 +154,10 @@ pub fn from_variable(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |number| number.parse().unwrap())
 }
 
-/// Distance between the cases of an exhaustive test that are run: 1 runs all. `NEVE_STORE_EVERY` sets it where
-/// a case takes a hundred times as long: under a sanitizer or miri.
+/// Distance between the cases of an exhaustive test that are run. `NEVE_STORE_EVERY` sets it: `./check` runs all, and
+/// fewer where a case takes a hundred times as long, under a sanitizer or miri.
 pub fn every() -> usize {
-    std::env::var("NEVE_STORE_EVERY").map_or(1, |every| every.parse().unwrap())
+    from_variable("NEVE_STORE_EVERY", 3) as usize
 }
 
 /// Prints the number of injections, which docs/RELIABILITY.md has: `cargo test -p neve-store -- --nocapture`.
