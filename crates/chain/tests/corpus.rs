@@ -2,11 +2,6 @@
 //! v1.14.2 with all forks from the start, v1.14.2 fork by fork, v1.14.2 before London, v1.15.0
 //! through the activation of Helicon), under every check.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a panic here is the finding")]
-
-#[path = "support/mod.rs"]
-mod support;
-
 use std::{collections::BTreeMap, ops::Range};
 
 use alloy_primitives::hex;
@@ -14,7 +9,8 @@ use neve_chain::{
     AdmittedKeys, Block, CheckedBlock, CheckedReceipts, Checks, ClaimedHeader, Receipts,
     TotalDifficulty, atomic, encode_block,
 };
-use support::{CORPORA, Height, chain, result, rows};
+
+use crate::support::{CORPORA, Height, chain, result, rows};
 
 const CHECKS: Checks = Checks { chain_id: 43_112, senders: true, admitted: AdmittedKeys::NONE };
 

@@ -1,17 +1,13 @@
 //! Fee histories against every recorded answer to `eth_feeHistory`.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a panic here is the finding")]
-
-#[path = "support/mod.rs"]
-mod support;
-
 use alloy_primitives::U256;
 use neve_chain::{
     Block, BlockFees, ClaimedHeader, EMPTY_FEE_HISTORY, FeeHistory, FeeRefusal, FeeRequest,
     FeeRule, Header, NewestBlock, next_base_fee,
 };
 use serde_json::Value;
-use support::{CORPORA, Height, chain, rows, text};
+
+use crate::support::{CORPORA, Height, chain, rows, text};
 
 fn rule(corpus: &str) -> FeeRule {
     if corpus == "v1.15.0" { FeeRule::Helicon } else { FeeRule::BeforeHelicon }

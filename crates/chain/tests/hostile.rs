@@ -1,11 +1,6 @@
 //! Whatever an upstream sends: no panic, no work beyond what the length explains, and nothing
 //! accepted that is not the recorded answer.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a panic here is the finding")]
-
-#[path = "support/mod.rs"]
-mod support;
-
 use std::{sync::LazyLock, time::Duration};
 
 use neve_chain::{
@@ -14,7 +9,8 @@ use neve_chain::{
     raw_transaction,
 };
 use proptest::{collection::vec, prelude::*, sample::Index};
-use support::{Height, chain};
+
+use crate::support::{Height, chain};
 
 const CHECKS: Checks = Checks { chain_id: 43_112, senders: true, admitted: AdmittedKeys::NONE };
 

@@ -1,20 +1,14 @@
 //! Real blocks of mainnet, Fuji and an L1, as other tools wrote them down. Each test performs the
 //! checks that `data/mainnet/README.md` names for its file, with this crate's code.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a panic here is the finding")]
-
-#[path = "support/rewrite.rs"]
-mod rewrite;
-#[path = "support/mod.rs"]
-mod support;
-
 use std::collections::BTreeMap;
 
 use alloy_primitives::B256;
 use neve_chain::{AdmittedKeys, Block, Checks, ClaimedHeader, Form, Receipts, atomic};
-use rewrite::granite;
 use serde_json::{Value, value::RawValue};
-use support::{text, zstd_lines};
+
+use crate::rewrite::granite;
+use crate::support::{text, zstd_lines};
 
 const MAINNET: Checks = Checks { chain_id: 43_114, senders: true, admitted: AdmittedKeys::NONE };
 

@@ -4,19 +4,11 @@
 //! nothing binds, or that only something outside of the block binds.
 //! This file changes the block and its form.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a panic here is the finding")]
-
-#[path = "support/rewrite.rs"]
-mod rewrite;
-#[path = "support/sample.rs"]
-mod sample;
-#[path = "support/mod.rs"]
-mod support;
-
 use neve_chain::{AdmittedKeys, Checks};
-use rewrite::{Answers, seal};
-use sample::{ACCEPTED, CHECKS, Sample, altered, keys, reason, reason_by, zero_hash};
 use serde_json::json;
+
+use crate::rewrite::{Answers, seal};
+use crate::sample::{ACCEPTED, CHECKS, Sample, altered, keys, reason, reason_by, zero_hash};
 
 #[test]
 fn unchanged_samples_are_accepted() {

@@ -4,17 +4,9 @@
 //! nothing binds, or that only something outside of the block binds.
 //! This file changes receipts and logs.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a panic here is the finding")]
-
-#[path = "support/rewrite.rs"]
-mod rewrite;
-#[path = "support/sample.rs"]
-mod sample;
-#[path = "support/mod.rs"]
-mod support;
-
-use sample::{ACCEPTED, Sample, altered, keys, zero_hash};
 use serde_json::{Value, json};
+
+use crate::sample::{ACCEPTED, Sample, altered, keys, zero_hash};
 
 /// Every member of every receipt.
 #[test]

@@ -4,19 +4,11 @@
 //! nothing binds, or that only something outside of the block binds.
 //! This file changes transactions.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a panic here is the finding")]
-
-#[path = "support/rewrite.rs"]
-mod rewrite;
-#[path = "support/sample.rs"]
-mod sample;
-#[path = "support/mod.rs"]
-mod support;
-
 use neve_chain::{Block, Checks, Receipts};
-use rewrite::{rehash, seal};
-use sample::{CHECKS, Sample, altered, keys, reason};
 use serde_json::{Value, json};
+
+use crate::rewrite::{rehash, seal};
+use crate::sample::{CHECKS, Sample, altered, keys, reason};
 
 /// Every member of every transaction.
 #[test]

@@ -1,15 +1,11 @@
 //! Heads against the frames that subscribers received.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a panic here is the finding")]
-
-#[path = "support/mod.rs"]
-mod support;
-
 use std::collections::BTreeMap;
 
 use neve_chain::{ClaimedHeader, HeaderForm, new_head};
 use serde_json::{Value, value::RawValue};
-use support::{CORPORA, Height, chain, recorded};
+
+use crate::support::{CORPORA, Height, chain, recorded};
 
 /// The text of `params.result`, and the number in it.
 fn head(frame: &str) -> (&str, usize) {

@@ -1,16 +1,13 @@
 //! The P-chain rows of the data: their checks need no code of this crate, only SHA-256 and the
 //! linear codec, and keep the rows honest for those who serve them.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a panic here is the finding")]
 #![allow(clippy::big_endian_bytes, reason = "the linear codec is big-endian")]
-
-#[path = "support/mod.rs"]
-mod support;
 
 use alloy_primitives::hex;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use support::text;
+
+use crate::support::text;
 
 fn sha256(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()

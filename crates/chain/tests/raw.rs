@@ -1,16 +1,12 @@
 //! Raw forms against those that nodes gave: `debug_getRaw…` and `eth_getRawTransaction…`.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a panic here is the finding")]
-
-#[path = "support/mod.rs"]
-mod support;
-
 use std::collections::BTreeMap;
 
 use alloy_primitives::{hex, keccak256};
 use neve_chain::{Block, ProofError, raw_block, raw_header, raw_receipts, raw_transaction};
 use serde_json::Value;
-use support::{CORPORA, Height, chain, recorded, result, rows};
+
+use crate::support::{CORPORA, Height, chain, recorded, result, rows};
 
 /// A transaction's object as the node shows it, by whatever a request may name it.
 fn transactions(chain: &[Height]) -> BTreeMap<String, String> {

@@ -1,16 +1,12 @@
 //! The settlement proof over the recorded chain that enters Helicon at block 202.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a panic here is the finding")]
-
-#[path = "support/mod.rs"]
-mod support;
-
 use alloy_primitives::{B256, Bloom};
 use neve_chain::{
     AdmittedKeys, Block, CheckedBlock, CheckedHeader, CheckedReceipts, Checks, Disproof, Encodings,
     Header, Proof, Receipts, Settlement,
 };
-use support::{Height, chain};
+
+use crate::support::{Height, chain};
 
 const CHECKS: Checks = Checks { chain_id: 43_112, senders: false, admitted: AdmittedKeys::NONE };
 const LIMIT: usize = Settlement::BYTES_MAX_DEFAULT;

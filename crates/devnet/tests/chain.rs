@@ -1,8 +1,6 @@
 //! Every block that is made passes every check that neve makes of an upstream's answers, from
 //! parsing in the node's form to settlement, with senders where signatures are real.
 
-#![cfg(test)]
-
 use std::collections::BTreeSet;
 
 use neve_chain::{

@@ -1,9 +1,5 @@
 //! Faults of HTTP and below, on demand.
 
-#![cfg(test)]
-
-mod support;
-
 use std::{
     io::ErrorKind,
     thread,
@@ -12,7 +8,8 @@ use std::{
 
 use neve_devnet::{ChainConfig, Config, Counted, DevnetThread, Fault, RateLimit, RetryAfter};
 use serde_json::json;
-use support::{Client, Socket, call, result, wait_until};
+
+use crate::support::{Client, Socket, call, result, wait_until};
 
 fn start() -> DevnetThread {
     DevnetThread::start(Config::test()).unwrap()

@@ -1,14 +1,11 @@
 //! Results that are wrong on demand: each is refused for the reason that it stands for, and only
 //! where it was asked for.
 
-#![cfg(test)]
-
-mod support;
-
 use neve_chain::{AdmittedKeys, Block, Checks, Disproof, Form, ProofError, Receipts, Settlement};
 use neve_devnet::{Config, DevnetThread, Fault, Helicon, Rule};
 use serde_json::{Value, json};
-use support::{error, hex, result};
+
+use crate::support::{error, hex, result};
 
 const CHECKS: Checks = Checks { chain_id: 43_112, senders: true, admitted: AdmittedKeys::NONE };
 

@@ -1,7 +1,5 @@
 //! Golden blocks: equal configurations make equal chains on every machine and in every run.
 
-#![cfg(test)]
-
 use alloy_primitives::{B256, b256, keccak256};
 use neve_devnet::{Chain, ChainConfig, Helicon, Part, Signatures};
 use neve_jsonrpc::Rules;

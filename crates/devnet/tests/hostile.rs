@@ -1,14 +1,11 @@
 //! Whatever is sent, the node stays up and answers the next one.
 
-#![cfg(test)]
-
-mod support;
-
 use std::{io::Write, net::TcpStream, thread};
 
 use neve_devnet::{Config, DevnetThread, Fault, Helicon};
 use serde_json::json;
-use support::{Client, Socket, call};
+
+use crate::support::{self, Client, Socket, call};
 
 /// Methods and parameters to be combined.
 const METHODS: [&str; 8] = [

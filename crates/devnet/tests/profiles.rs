@@ -1,6 +1,5 @@
 //! Blocks are as large as their profile says: as mainnet's, and as those of a published ingest.
 
-#![cfg(test)]
 #![expect(clippy::cast_precision_loss, reason = "means and shares")]
 
 use std::{fs, path::Path};

@@ -1,15 +1,12 @@
 //! Answers of real nodes, wherever they do not depend on the nodes' blocks: errors to the byte, and the
 //! HTTP around them.
 
-#![cfg(test)]
-
-mod support;
-
 use std::collections::BTreeSet;
 
 use neve_devnet::{Config, DevnetThread, Helicon};
 use serde_json::Value;
-use support::{Client, Response, rows};
+
+use crate::support::{Client, Response, rows};
 
 /// A recorded exchange that can be repeated.
 struct Exchange {

@@ -1,10 +1,6 @@
 //! Answers by rules: before Helicon, after it, between acceptance and execution, and while the node goes
 //! over.
 
-#![cfg(test)]
-
-mod support;
-
 use std::{
     thread,
     time::{Duration, Instant},
@@ -14,7 +10,8 @@ use neve_chain::{gas_price, gas_target, next_base_fee};
 use neve_devnet::{ChainConfig, Config, DevnetThread, Helicon, Older, Part, Profile, Version};
 use neve_jsonrpc::Rules;
 use serde_json::{Value, json};
-use support::{Socket, call, error, hex, quantity, result, wait_until};
+
+use crate::support::{self, Socket, call, error, hex, quantity, result, wait_until};
 
 fn start(config: Config) -> DevnetThread {
     DevnetThread::start(config).unwrap()

@@ -1,17 +1,14 @@
 //! The JSON has the shape of recorded answers: the same keys in the same order, values of the same
 //! form.
 
-#![cfg(test)]
-
-mod support;
-
 use std::collections::BTreeSet;
 
 use neve_devnet::{Block, Chain, ChainConfig, Helicon, Part, Version};
 use neve_jsonrpc::Rules;
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
-use support::rows;
+
+use crate::support::{self, rows};
 
 /// Keys in their order and the forms of values: what is left of a JSON text without the numbers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

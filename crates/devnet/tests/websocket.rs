@@ -1,16 +1,13 @@
 //! WebSockets: subscriptions, calls, and what is wrong with them on demand.
 
-#![cfg(test)]
-
-mod support;
-
 use std::thread;
 use std::time::Duration;
 
 use neve_devnet::{Config, DevnetThread, Fault, Helicon, Version};
 use serde_json::{Value, json};
-use support::{Socket, call, quantity, result, wait_until};
 use tokio_tungstenite::tungstenite::Message;
+
+use crate::support::{self, Socket, call, quantity, result, wait_until};
 
 fn start(config: Config) -> DevnetThread {
     DevnetThread::start(config).unwrap()

@@ -1,8 +1,6 @@
 //! Arguments that no recording has. What is expected is what the node's own types said of them
 //! (Go 1.26, libevm v1.13.14-0.4.0.rc.2), or what follows from the sources that the code names.
 
-#![cfg(test)]
-
 use neve_jsonrpc::{
     BlockId, LogBound, LogFilter, LogRange, Method, NoQuery, Query, Request, RpcError, Rules, Tag,
     parse,

@@ -1,7 +1,5 @@
 //! Batches that are longer than is allowed.
 
-#![cfg(test)]
-
 use neve_jsonrpc::{Kind, Message, Request, parse, parse_at_most};
 
 fn batch(body: &str, max: usize) -> Vec<Message<'_>> {

@@ -1,10 +1,8 @@
 //! Recorded exchanges of real nodes: whatever does not depend on blocks must come out to the byte.
 
-#![cfg(test)]
-
-mod recorded;
-
 use neve_jsonrpc::{Kind, Message, NoQuery, Query, Request, RpcError, Rules, envelope, parse};
+
+use crate::recorded;
 
 /// A server that knows its head and nothing else. `None`: it would have to look into blocks.
 struct Server {

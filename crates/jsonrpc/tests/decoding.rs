@@ -1,16 +1,14 @@
 //! Recorded calls of every method: a wrong one gives the node's error, a right one a query of the
 //! right kind.
 
-#![cfg(test)]
-mod recorded;
-
 use std::borrow::Cow;
 
 use neve_jsonrpc::{
     BlockId, Kind, LogHeads, LogRange, Method, NoQuery, Query, Request, RpcError, Rules, envelope,
     log_heights, parse,
 };
-use recorded::Row;
+
+use crate::recorded::{self, Row};
 
 const BEFORE: Rules = Rules::BeforeHelicon;
 const SINCE: Rules = Rules::Helicon;

@@ -1,7 +1,5 @@
 //! Bodies from people who mean no good: nothing panics, nothing takes long.
 
-#![cfg(test)]
-
 use neve_jsonrpc::{
     Kind, LogHeads, LogQuery, LogRange, Query, Request, Rules, envelope, log_heights, parse,
 };

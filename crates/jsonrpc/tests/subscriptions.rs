@@ -1,15 +1,13 @@
 //! Subscriptions against recordings, and neve's own: to resume.
 
-#![cfg(test)]
-
-mod recorded;
-
 use std::collections::HashMap;
 
 use neve_jsonrpc::{
     LogBound, LogRange, Message, NoQuery, Request, RpcError, Rules, Subscription, envelope, parse,
 };
 use serde_json::Value;
+
+use crate::recorded;
 
 /// The calls of the connections that subscribe, each with its answer. Calls on a connection were
 /// made one after the other; ids are not unique, so an answer is that to the last call.

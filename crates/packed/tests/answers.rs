@@ -1,12 +1,9 @@
 //! Files that no packer wrote, whose reads must agree. A mirror verifies the block and the receipts of a height, each read
 //! once, and serves all other reads from then on.
 
-#![allow(clippy::unwrap_used, reason = "a test ends at its first failure")]
-
-mod support;
-
 use neve_packed::{LogOut, PackedFile, TotalDifficulty};
-use support::forge::{Chunk, Forged, fields, group, section};
+
+use crate::support::forge::{Chunk, Forged, fields, group, section};
 
 /// Height of a forged file.
 const HEIGHT: u64 = 7;

@@ -1,9 +1,5 @@
 //! A file whose bytes change while it is open, as those of a failing disk do: each read is right or refused.
 
-#![allow(clippy::unwrap_used, reason = "a test ends at its first failure")]
-
-mod support;
-
 use std::borrow::Cow;
 use std::io;
 use std::sync::RwLock;
@@ -11,7 +7,8 @@ use std::sync::RwLock;
 use neve_packed::{
     B256, LogOut, ModelCache, PackedError, PackedFile, Position, Source, TotalDifficulty, term,
 };
-use support::{packed, recorded};
+
+use crate::support::{packed, recorded};
 
 /// A file that a test changes.
 struct Changing(RwLock<Vec<u8>>);

@@ -1,17 +1,14 @@
 //! Files that no packer wrote, texts that no node sends, and the determinism of packing.
 
-#![allow(clippy::unwrap_used, reason = "a test ends at its first failure")]
-
-mod support;
-
 use std::ops::ControlFlow;
 
 use neve_packed::{
     Bounds, FileHeader, FileStart, HEADER_BYTES, HeightTexts, ModelCache, PackError, PackedError,
     PackedFile, Packing, Part, Reason, TotalDifficulty, intact_bytes, pack, pack_within, term,
 };
-use support::forge::{self, Chunk, Forged, fields, group, one_log_shape, section};
-use support::{IDENTITY, Texts, check, packed, read_all, recorded, with_long_inputs};
+
+use crate::support::forge::{self, Chunk, Forged, fields, group, one_log_shape, section};
+use crate::support::{IDENTITY, Texts, check, packed, read_all, recorded, with_long_inputs};
 
 /// Heights of the sample: enough for a dictionary.
 const HEIGHTS: usize = 40;

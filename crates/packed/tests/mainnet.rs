@@ -1,7 +1,5 @@
 //! Size and reads of the recorded blocks of mainnet, as docs/operating/size.md has them.
 
-#![allow(clippy::unwrap_used, reason = "a test ends at its first failure")]
-
 #[allow(dead_code, reason = "each program uses its part")]
 #[path = "../../../examples/packing/set.rs"]
 mod set;

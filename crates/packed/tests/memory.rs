@@ -1,14 +1,11 @@
 //! Memory that a file of a few kilobytes can take: frames whose symbols stand for far more than they are.
 
-#![allow(clippy::unwrap_used, reason = "a test ends at its first failure")]
-
-mod support;
-
 use std::env::current_exe;
 use std::process::Command;
 
 use neve_packed::{LogOut, PackedFile, TotalDifficulty};
-use support::forge::{Chunk, Forged, fields, group, one_log_shape, section};
+
+use crate::support::forge::{Chunk, Forged, fields, group, one_log_shape, section};
 
 /// Memory of the process that reads the files, in KiB. Without a bound they take gigabytes.
 const LIMIT_KIB: u32 = 640 << 10;
@@ -68,7 +65,7 @@ fn small_frames_take_little_memory() {
     let limited = Command::new("sh")
         .args(["-c", &format!("ulimit -v {LIMIT_KIB}; exec \"$0\" \"$@\"")])
         .arg(current_exe().unwrap())
-        .args(["--exact", "small_frames_with_a_large_content_are_refused", "--ignored"])
+        .args(["--exact", "memory::small_frames_with_a_large_content_are_refused", "--ignored"])
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&limited.stdout);

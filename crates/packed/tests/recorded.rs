@@ -1,9 +1,5 @@
 //! Every recorded block of both releases comes back byte for byte.
 
-#![allow(clippy::unwrap_used, reason = "a test ends at its first failure")]
-
-mod support;
-
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -15,7 +11,8 @@ use neve_packed::{
     Bounds, ModelCache, PackedFile, Position, Source, TotalDifficulty, pack_within, unpacked_bytes,
 };
 use sha2::{Digest, Sha256};
-use support::{CORPORA, IDENTITY, Texts, check, packed, recorded, with_long_inputs};
+
+use crate::support::{CORPORA, IDENTITY, Texts, check, packed, recorded, with_long_inputs};
 
 /// File with the length and SHA-256 of the packed file of each recorded chain.
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden.txt");

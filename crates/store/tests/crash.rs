@@ -6,20 +6,17 @@
 //! dropped record that comes back behind its successor; a removal in the wrong order that tears
 //! the range; a merged table that hides blocks.
 
-#![cfg(test)]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use neve_store::disk::RealDisk;
 use neve_store::{Opened, Record, Retention};
-use support::crash::Image;
-use support::{
-    Done, Recorder, assert_clean, assert_holds, block, every, injected, logs, naive_logs, open_as,
-    small,
+
+use crate::support::crash::Image;
+use crate::support::{
+    self, Done, Recorder, assert_clean, assert_holds, block, every, injected, logs, naive_logs,
+    open_as, small,
 };
 
 /// The store as its caller knows it after so many operations.

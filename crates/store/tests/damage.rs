@@ -1,10 +1,6 @@
 //! Flipped bits in sealed segments: what is served is what was stored, or nothing; and a repaired
 //! segment serves everything again.
 
-#![cfg(test)]
-
-mod support;
-
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -12,8 +8,10 @@ use std::sync::Arc;
 
 use neve_store::disk::RealDisk;
 use neve_store::{Criteria, Opened, Reader, Record, residency};
-use support::{
-    assert_clean, assert_exactly, assert_holds, block, every, files, injected, open, open_as, small,
+
+use crate::support::{
+    self, assert_clean, assert_exactly, assert_holds, block, every, files, injected, open, open_as,
+    small,
 };
 
 const HEIGHTS: u64 = 20;

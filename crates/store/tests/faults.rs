@@ -1,15 +1,12 @@
 //! Writes that fail: a full disk is waited out, anything else stops the writer, and readers never
 //! notice.
 
-#![cfg(test)]
-
-mod support;
-
 use std::io;
 
 use neve_store::{Error, Opened, Options, Part, Record, Retention};
-use support::{
-    Done, Recorder, assert_clean, assert_exactly, block, every, files, fork, injected, small,
+
+use crate::support::{
+    self, Done, Recorder, assert_clean, assert_exactly, block, every, files, fork, injected, small,
 };
 
 fn blocks(count: u64) -> Vec<Record> {

@@ -1,9 +1,5 @@
 //! Flip any single byte of a store: `verify` finds it, or the format says that it is never read.
 
-#![cfg(test)]
-
-mod support;
-
 use std::array::from_fn;
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -11,7 +7,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use neve_store::{Options, Record};
-use support::{Files, assert_clean, block, every, injected, open, small, terms, verify};
+
+use crate::support::{
+    self, Files, assert_clean, block, every, injected, open, small, terms, verify,
+};
 
 /// Threads that share a long test.
 const THREADS: usize = 2;

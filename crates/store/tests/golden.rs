@@ -1,12 +1,10 @@
 //! The bytes on disk, offset by offset, against docs/FORMAT.md and not against the code.
 
-#![cfg(test)]
-
-mod support;
-
 use std::fs;
 
 use neve_store::{Encoding, Hash, Identity, Options, Part, Record, open};
+
+use crate::support;
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())

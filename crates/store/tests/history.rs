@@ -1,15 +1,12 @@
 //! Heights below the served range: no reader sees them before they are whole and fit, and what is
 //! given up leaves nothing behind.
 
-#![cfg(test)]
-
-mod support;
-
 use std::io;
 use std::path::Path;
 
 use neve_store::{BuiltSegments, Error, Opened, Options, Record};
-use support::{Done, Recorder, assert_clean, assert_exactly, block, fork, open, small};
+
+use crate::support::{Done, Recorder, assert_clean, assert_exactly, block, fork, open, small};
 
 fn blocks(heights: std::ops::Range<u64>) -> Vec<Record> {
     heights.map(|height| block(height, 0)).collect()

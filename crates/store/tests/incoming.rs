@@ -1,9 +1,5 @@
 //! Segments that arrive as files: in pieces, over restarts, whole or not at all.
 
-#![cfg(test)]
-
-mod support;
-
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
@@ -12,7 +8,10 @@ use std::time::Duration;
 use neve_store::{
     Opened, Options, PartialSegment, SLOT_COUNT_MAX, SealedFile, SealedPage, arriving,
 };
-use support::{Heard, Recorder, assert_clean, assert_exactly, block, every, files, open, small};
+
+use crate::support::{
+    Heard, Recorder, assert_clean, assert_exactly, block, every, files, open, small,
+};
 
 /// The first segment of a store of 40 heights: its page and the bytes that hold anything.
 fn file() -> (SealedPage, Vec<u8>) {

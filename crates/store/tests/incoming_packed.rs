@@ -1,9 +1,5 @@
 //! Packed files that arrive: in pieces, over restarts, whole or not at all.
 
-#![cfg(test)]
-
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,8 +8,11 @@ use neve_store::disk::RealDisk;
 use neve_store::{
     Opened, PACKED_SENT_BYTES_MAX, PackedCodec, PartialSegment, SealedFile, SealedPage, arriving,
 };
-use support::toy::{HIDES_TRANSACTIONS, Toy};
-use support::{Heard, IDENTITY, assert_clean, assert_exactly, block, every, open_as, pack, small};
+
+use crate::support::toy::{HIDES_TRANSACTIONS, Toy};
+use crate::support::{
+    Heard, IDENTITY, assert_clean, assert_exactly, block, every, open_as, pack, small,
+};
 
 fn open(dir: &Path) -> Opened {
     fs::create_dir_all(dir).unwrap();

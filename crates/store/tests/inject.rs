@@ -2,10 +2,6 @@
 //! in the middle, a full disk; once, or from then on. Nothing panics, readers keep what they had,
 //! and the next opening gives an unbroken range of intact records.
 
-#![cfg(test)]
-
-mod support;
-
 use std::array::from_fn;
 use std::io;
 use std::path::Path;
@@ -15,8 +11,9 @@ use std::thread;
 
 use neve_store::disk::{Disk, Op, RealDisk};
 use neve_store::{Error, Opened, Options, Record, Retention, open_on, open_on_with};
-use support::toy::Toy;
-use support::{assert_clean, block, every, fork, injected, small};
+
+use crate::support::toy::Toy;
+use crate::support::{self, assert_clean, block, every, fork, injected, small};
 
 /// Threads that share a test.
 const THREADS: usize = 2;

@@ -1,10 +1,6 @@
 //! Two files with the same heights, as a crash or a full disk leaves them, of which one is damaged or cannot be read: the
 //! longest run that ends at the newest head is served, and nothing is removed whose heights are not intact elsewhere.
 
-#![cfg(test)]
-
-mod support;
-
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -12,9 +8,11 @@ use std::sync::Arc;
 
 use neve_store::disk::RealDisk;
 use neve_store::{Identity, Opened, Options, Record};
-use support::toy::Toy;
-use support::{
-    Heard, IDENTITY, assert_clean, assert_exactly, block, files, open_as, rewrite, small, verify,
+
+use crate::support::toy::Toy;
+use crate::support::{
+    self, Heard, IDENTITY, assert_clean, assert_exactly, block, files, open_as, rewrite, small,
+    verify,
 };
 
 fn options() -> Options {

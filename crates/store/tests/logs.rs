@@ -1,14 +1,11 @@
 //! Logs by terms: what a damaged index leads to, and what goes on during a search.
 
-#![cfg(test)]
-
-mod support;
-
 use std::fs;
 use std::path::Path;
 
 use neve_store::{Criteria, LogAt, Options, Record, Retention, SearchError};
-use support::{block, every, logs, naive_logs, open, small, terms};
+
+use crate::support::{block, every, logs, naive_logs, open, small, terms};
 
 /// A sealed segment of twenty heights.
 fn sealed(dir: &Path) -> Vec<Record> {

@@ -1,9 +1,6 @@
 //! Number of maps, which the kernel limits: one for each file of a store.
 
-#![cfg(test)]
 #![cfg(not(miri))] // miri maps no files
-
-mod support;
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +8,8 @@ use std::sync::Arc;
 
 use neve_store::Opened;
 use neve_store::disk::RealDisk;
-use support::{IDENTITY, block, open_as, pack, small};
+
+use crate::support::{IDENTITY, block, open_as, pack, small};
 
 const PACKED: usize = 40;
 

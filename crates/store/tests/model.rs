@@ -1,9 +1,5 @@
 //! The store against a plain map, over random histories of everything a writer can do.
 
-#![cfg(test)]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,8 +7,9 @@ use std::sync::Arc;
 use neve_store::disk::RealDisk;
 use neve_store::{Error, Opened, Options, Record, Retention};
 use proptest::prelude::*;
-use support::{
-    IDENTITY, assert_clean, assert_exactly, block, every, fork, logs, naive_logs, open, terms,
+
+use crate::support::{
+    self, IDENTITY, assert_clean, assert_exactly, block, every, fork, logs, naive_logs, open, terms,
 };
 
 #[derive(Debug, Clone)]

@@ -1,10 +1,6 @@
 //! Packed files beside the segments that they replace: names that a crash, a fault or a repair leaves, and
 //! retention.
 
-#![cfg(test)]
-
-mod support;
-
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -13,9 +9,10 @@ use std::time::Duration;
 
 use neve_store::disk::RealDisk;
 use neve_store::{Opened, Options, PackEnd, Packable, Record, Retention};
-use support::{
-    Done, IDENTITY, Recorder, assert_clean, assert_exactly, assert_listed, block, files, open_as,
-    rewrite, small, verify,
+
+use crate::support::{
+    self, Done, IDENTITY, Recorder, assert_clean, assert_exactly, assert_listed, block, files,
+    open_as, rewrite, small, verify,
 };
 
 fn options() -> Options {

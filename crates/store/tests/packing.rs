@@ -1,10 +1,6 @@
 //! Packing by a made-up codec: what readers, openings and verifications see of packed files, and
 //! what a fault at any change of the file system leaves.
 
-#![cfg(test)]
-
-mod support;
-
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -17,9 +13,10 @@ use neve_store::residency::{self, Cold};
 use neve_store::{
     Criteria, Error, Found, Hash, Opened, Options, PackEnd, Record, Retention, SearchError, Wanted,
 };
-use support::toy::UNPACKABLE;
-use support::{
-    IDENTITY, Recorder, assert_clean, assert_exactly, block, every, files, injected, logs,
+
+use crate::support::toy::UNPACKABLE;
+use crate::support::{
+    self, IDENTITY, Recorder, assert_clean, assert_exactly, block, every, files, injected, logs,
     naive_logs, open_as, rewrite, small, verify,
 };
 

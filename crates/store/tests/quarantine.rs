@@ -1,9 +1,5 @@
 //! Damaged, missing and lost segment files: nothing healthy is removed, and the newest head stays.
 
-#![cfg(test)]
-
-mod support;
-
 use std::fs;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
@@ -11,7 +7,8 @@ use std::sync::Arc;
 
 use neve_store::disk::RealDisk;
 use neve_store::{Hold, Opened, Options, Retention};
-use support::{Done, Recorder, assert_clean, assert_exactly, block, open, open_as, small};
+
+use crate::support::{Done, Recorder, assert_clean, assert_exactly, block, open, open_as, small};
 
 fn blocks(heights: std::ops::Range<u64>) -> Vec<neve_store::Record> {
     heights.map(|height| block(height, 0)).collect()

@@ -1,15 +1,12 @@
 //! Readers against a writer that appends, rolls, merges, evicts and withdraws as fast as it can.
 
-#![cfg(test)]
-
-mod support;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use neve_store::{Reader, Retention};
-use support::{assert_clean, block, open, small};
+
+use crate::support::{self, assert_clean, block, open, small};
 
 /// The time of a race, and the longest until a busy machine has done enough.
 const LEAST: Duration = Duration::from_secs(3);

@@ -1,15 +1,13 @@
 //! 75,000 heights in 1,000 segments: opening is quick, and looking up asks a few merged tables.
 
-#![cfg(test)]
 #![cfg(not(miri))] // it takes a billion steps
-
-mod support;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use neve_store::{Options, Part, Reader, Record, open};
-use support::{IDENTITY, hash};
+
+use crate::support::{IDENTITY, hash};
 
 const SPAN: u32 = 75;
 /// The mean of mainnet, January 2026.

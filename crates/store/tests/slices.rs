@@ -1,10 +1,6 @@
 //! Slices of stored bytes.
 
-#![cfg(test)]
-
-mod support;
-
-use support::{block, open, small};
+use crate::support::{block, open, small};
 
 #[test]
 fn only_neighbours_with_the_right_byte_between_join() {

@@ -1,17 +1,14 @@
 //! Segments across a multiple of the range's length: they are split, and then packed.
 
-#![cfg(test)]
-
-mod support;
-
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use neve_store::disk::RealDisk;
 use neve_store::{NewPartNames, Opened, Options, Retention};
-use support::{
-    Done, Recorder, assert_clean, assert_exactly, assert_listed, every, files, fill_across,
+
+use crate::support::{
+    self, Done, Recorder, assert_clean, assert_exactly, assert_listed, every, files, fill_across,
     open_as, rewrite, small, verify,
 };
 

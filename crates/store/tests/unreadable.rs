@@ -4,10 +4,7 @@
 //! A file is cut short under its map. For the kernel a page behind the end of a file is one that
 //! the disk fails to read: touching it is a SIGBUS.
 
-#![cfg(test)]
 #![cfg(not(miri))] // miri maps no files whose disk can fail
-
-mod support;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,7 +12,8 @@ use std::thread;
 
 use neve_store::residency::{self, ReadFailed, with_blocking_reads};
 use neve_store::{Criteria, Hash, Opened, Options, Part, Reader, Record, Retention};
-use support::{block, hash, open};
+
+use crate::support::{self, block, hash, open};
 
 const HEIGHTS: u64 = 64;
 const SPAN: u32 = 8;

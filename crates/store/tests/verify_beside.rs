@@ -1,16 +1,13 @@
 //! Verification of a store whose files are replaced or removed meanwhile, as by a running neve.
 
-#![cfg(test)]
-
-mod support;
-
 use std::path::Path;
 use std::sync::Arc;
 
 use neve_store::disk::RealDisk;
 use neve_store::verify::{self, Finding, Stored, Summary, Visitor};
 use neve_store::{Opened, PackedCodec, Retention};
-use support::{Heard, block, open_as, small};
+
+use crate::support::{self, Heard, block, open_as, small};
 
 /// Does something to the store when it gets the record of a height.
 struct Amid<'a> {

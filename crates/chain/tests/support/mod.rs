@@ -1,7 +1,5 @@
 //! Reading the recorded data.
 
-#![allow(dead_code, reason = "each test file uses its part")]
-
 use std::{collections::BTreeMap, fs, io::Read, path::PathBuf};
 
 use serde_json::{Value, value::RawValue};

@@ -1,7 +1,5 @@
 //! Writes blocks of other tools in a node's form, and makes changed ones whole again.
 
-#![allow(dead_code, reason = "each test file uses its part")]
-
 use std::collections::{BTreeMap, HashMap};
 
 use alloy_primitives::{B256, keccak256};

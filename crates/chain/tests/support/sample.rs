@@ -1,7 +1,5 @@
 //! Recorded heights to change, and what is said of the changed ones.
 
-#![allow(dead_code, reason = "each test file uses its part")]
-
 use neve_chain::{AdmittedKeys, Block, Checks, ProofError, Receipts};
 use serde_json::{Value, json};
 

@@ -1,7 +1,5 @@
 //! A plain client, which sees everything on the wire; and the recorded data.
 
-#![allow(dead_code, reason = "each test file uses its part")]
-
 use std::{
     fs::File,
     io::{BufRead, BufReader, Read, Write},

@@ -1,6 +1,6 @@
 //! Recorded blocks, and the comparison of a packed file with them.
 
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, reason = "the tests of `crates/record` use a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test ends at its first failure")]
 
 pub(crate) mod forge;
