@@ -86,12 +86,7 @@ def malformed_heads(start, directory, upstream):
     """Each form, with a good request behind it in the same bytes."""
     server, result = start(directory, upstream), {}
     for name, data in FORMS.items():
-        with connected(server) as one:
-            try:
-                one.sendall(data + request(*LINES))
-            except OSError:
-                pass
-            result[name] = ", ".join(answers(one))
+        result[name] = ", ".join(answered(server, data + request(*LINES), ends=False))
     result |= {"alive": server.process.poll() is None, "served": is_served(server)}
     server.stop()
     return result
@@ -113,20 +108,35 @@ def cut_heads(start, directory, upstream):
 
 
 def begun(server, data):
-    one = connected(server)
-    one.sendall(data)
+    """A connection with these bytes sent, as far as the server takes them, or why there is none."""
+    try:
+        one = connected(server)
+    except OSError as why:
+        return type(why).__name__
+    try:
+        one.sendall(data)
+    except OSError:
+        pass
     return one
 
 
-def answered(server, data):
+def answered(server, data, ends=True):
     one = begun(server, data)
-    one.shutdown(socket.SHUT_WR)
+    if isinstance(one, str):
+        return [one]
     with one:
+        try:
+            if ends:
+                one.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # the server has reset it, and what it said before can be read
         return answers(one)
 
 
 def finished(one, rest):
     """The first response is enough: the connection stays open."""
+    if isinstance(one, str):
+        return [one]
     with one:
         try:
             one.sendall(rest)

@@ -10,18 +10,18 @@ from .process import end
 SOON_S = 10
 
 
-def compared(server, upstream):
-    """How many blocks are right, absent or wrong, as JSON: neve 0.2.2 writes keys in another order."""
+def compared(server, upstream, method="eth_getBlockByNumber", more=(True,)):
+    """How many results are right, absent or wrong, as JSON: neve 0.2.2 writes keys in another order."""
     counts = {"right": 0, "absent": 0, "wrong": 0}
     first, head = servers.held(server) or (1, 0)
     ours, theirs = server.client(), upstream.client()
     for height in range(first, head + 1):
-        params = [hex(height), True]
+        params = [hex(height), *more]
         try:
-            answer = ours.call("eth_getBlockByNumber", *params)
+            answer = ours.call(method, *params)
         except (OSError, ValueError, RuntimeError):
             ours, answer = server.client(), None
-        expected = theirs.call("eth_getBlockByNumber", *params)
+        expected = theirs.call(method, *params)
         key = "absent" if answer is None else "right" if answer == expected else "wrong"
         counts[key] += 1
     return counts
@@ -67,10 +67,16 @@ def gain(server, before):
     return None if now is None or before is None else now - before
 
 
-def compared_if_alive(server, upstream):
+def compared_if_alive(server, upstream, *what):
+    """As `compared` says, and ends the server. One that does not answer any more is a result, too."""
     try:
-        return compared(server, upstream)
-    except (OSError, ValueError, RuntimeError) as why:
-        return {"blocks": f"none: {why}"[:200]}
+        return compared_if_answered(server, upstream, *what)
     finally:
         end(server.process)
+
+
+def compared_if_answered(server, upstream, *what):
+    try:
+        return compared(server, upstream, *what)
+    except (OSError, ValueError, RuntimeError) as why:
+        return {"blocks": f"none: {why}"[:200]}

@@ -405,24 +405,40 @@ fn rules_stay_if_only_one_of_two_upstreams_changes_them() {
 
 #[test]
 fn one_upstream_of_two_does_not_change_the_rules_while_the_other_is_away() {
-    let devnets = [(); 2].map(|()| devnet_of(Config::test().with_head(HEAD)));
-    let (dir, mut neve) = start(&devnets, &[]);
-    neve.wait_for_head(HEAD);
-    wait_until_both_are_asked(&neve);
-    devnets[1].faults().inject(Fault::Refuse);
-    neve.wait("its end", |_| (state(&neve, &devnets[1]) != "up").then_some(()));
-    for height in [HEAD + 1, HEAD + 2] {
-        // The second time after a restart, when the store has rules and no upstream agrees on them.
-        devnets[0].faults().inject(zero_at(height));
+    for is_there_first in [true, false] {
+        let devnets = [(); 2].map(|()| devnet_of(Config::test().with_head(HEAD)));
+        let away = || devnets[1].faults().inject(Fault::Refuse);
+        if !is_there_first {
+            away();
+        }
+        let (dir, neve) = start(&devnets, &[]);
+        neve.wait_for_head(HEAD);
+        if is_there_first {
+            wait_until_both_are_asked(&neve);
+            away();
+        }
+        neve.wait("its end", |_| (state(&neve, &devnets[1]) != "up").then_some(()));
+        rules_stay(neve, &dir, &devnets);
+    }
+}
+
+/// The first upstream lies about two blocks, then again after a restart, when the store has rules and no upstream
+/// agrees on them.
+fn rules_stay(mut neve: Neve, dir: &TempDir, devnets: &[DevnetThread; 2]) {
+    for height in [HEAD + 1, HEAD + 3] {
+        [height, height + 1].map(|height| devnets[0].faults().inject(zero_at(height)));
         devnets[0].advance(1);
         neve.wait_for_head(height);
         let lied = |health: &Value| health["upstreams"][0]["rules"] == "helicon";
         neve.wait("the lie", |health| lied(health).then_some(()));
+        // What neve concludes from the lie, it has concluded with the next block.
+        devnets[0].advance(1);
+        neve.wait_for_head(height + 1);
         assert_eq!(rules(&neve), "before_helicon");
         assert_eq!(total_difficulty(&neve, HEAD), format!("{HEAD:#x}"));
         neve.stop();
-        neve = again(&dir, &devnets);
-        neve.wait_for_head(height);
+        neve = again(dir, devnets);
+        neve.wait_for_head(height + 1);
     }
 }
 
