@@ -14,6 +14,9 @@ const TEXT_ROOM: usize = 96;
 /// Most answers are text, a stored part and text again.
 const PIECES_ROOM: usize = 3;
 
+/// Length from which a text grows by a quarter, and not to twice its length.
+const LONG_TEXT: usize = 1 << 20;
+
 /// An end that a body had.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mark {
@@ -47,6 +50,14 @@ impl BodyBuilder {
     /// last stored part.
     pub(crate) fn text(&mut self) -> &mut Vec<u8> {
         &mut self.text
+    }
+
+    /// Makes room for more text of a list, if its text is long: all of the room counts for the client.
+    pub(crate) fn make_room(&mut self) {
+        let (len, room) = (self.text.len(), self.text.capacity() - self.text.len());
+        if len >= LONG_TEXT && room < len / 16 {
+            self.text.reserve_exact(len / 4);
+        }
     }
 
     /// Appends stored bytes, which are sent from where they lie.

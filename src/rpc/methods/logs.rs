@@ -214,6 +214,7 @@ fn append(
         }
         if matches!(log, Ok(FoundLogs::Appended(_))) {
             look_at = found; // their texts are in memory, and a few may be long
+            out.make_room();
         }
         found += append_found(log?, found == 0, out)?;
         if let Some((division, before)) = division.as_mut().zip(before) {
