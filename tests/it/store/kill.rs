@@ -91,7 +91,7 @@ fn read_on(address: SocketAddr) -> usize {
 }
 
 /// Verifies, and gives the summary.
-pub(super) fn verify(dir: &Path, round: u32) -> Value {
+pub(crate) fn verify(dir: &Path, round: u32) -> Value {
     let store = dir.join("store").display().to_string();
     let output = run(&["verify", "--json", "--data-dir", &store]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

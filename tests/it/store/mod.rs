@@ -5,7 +5,7 @@ pub(crate) mod archive;
 mod cold;
 mod damage;
 mod inspect;
-mod kill;
+pub(crate) mod kill;
 mod kill_packing;
 pub(crate) mod packed;
 mod packed_damage;

@@ -44,7 +44,7 @@ fn stores() -> Vec<TempDir> {
 }
 
 /// Files below a directory. A store may remove an empty one meanwhile.
-fn files(dir: &Path) -> Vec<PathBuf> {
+pub(super) fn files(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     let below = |path: PathBuf| if path.is_dir() { files(&path) } else { vec![path] };
     entries.flat_map(below).collect()

@@ -2,5 +2,6 @@
 
 mod conditions;
 pub(crate) mod kills;
+mod served_kills;
 mod served_push;
 mod upkeep;
