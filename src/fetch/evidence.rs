@@ -21,8 +21,11 @@ use crate::shared::lock::lock;
 
 /// Files of a room at most.
 const FILES_MAX: usize = 64;
-/// Files of a room that wait for the disk at most. Beyond it they are not kept.
+/// Files of a room that wait for the disk at most. Beyond it they are not kept. An accepted payload is offered only once,
+/// so it may wait beside as many refused ones.
 const WAITING_MAX: usize = 8;
+/// Verdict on the payload that was served in place of a refused one.
+pub(crate) const ACCEPTED: &str = "accepted";
 /// Number of rejections of a room that are remembered and not kept again: a height is requested until it is
 /// proven.
 const KNOWN_MAX: usize = 1024;
@@ -166,8 +169,9 @@ impl Evidence {
     fn admit(&self, origin: EvidenceOrigin, key: (u64, String, &'static str)) -> bool {
         let mut admitted = lock(&self.0.admitted);
         let room = admitted.room(origin);
-        if room.waiting >= WAITING_MAX {
-            return false; // the next time, perhaps
+        let waiting_max = if key.2 == ACCEPTED { 2 * WAITING_MAX } else { WAITING_MAX };
+        if room.waiting >= waiting_max {
+            return false; // an upstream that lies will do so again
         }
         if room.known.len() >= KNOWN_MAX {
             // Costs at most a second file of each, and bounds what an upstream can make neve
@@ -371,6 +375,10 @@ mod tests {
             [EvidenceOrigin::Archive, EvidenceOrigin::Upstream].map(admitted),
             [WAITING_MAX; 2]
         );
+        let accepted = |height: &u64| {
+            evidence.admit(EvidenceOrigin::Upstream, (*height, "http://other".to_owned(), ACCEPTED))
+        };
+        assert_eq!((0..100).filter(accepted).count(), WAITING_MAX, "beside the refused ones");
         lock(&evidence.0.admitted).archive.waiting = 0;
         assert!(!evidence.admit(EvidenceOrigin::Archive, key(0)), "it is known");
         assert!(evidence.admit(EvidenceOrigin::Archive, key(99)), "it was not kept before");

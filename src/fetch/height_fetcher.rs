@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use super::error::{FetchError, refuse};
-use super::evidence::{Evidence, RejectedPayload};
+use super::evidence::{ACCEPTED, Evidence, RejectedPayload};
 use super::payload::{Payload, is_of_another, one_batch, two_calls};
 use super::prover::Prover;
 use crate::client::{Backoff, CallError};
@@ -142,7 +142,7 @@ impl HeightFetcher {
                     }
                     // Another upstream's payload of this height was refused. Both are kept as evidence.
                     if self.disputed().remove(&height) {
-                        self.keep(height, &upstream, texts, "accepted", "");
+                        self.keep(height, &upstream, texts, ACCEPTED, "");
                     }
                     upstream.gave_height();
                     add_elapsed(&self.prover.busy.fetch, begun);

@@ -183,12 +183,13 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        IN_FLIGHT.decrement(1.0);
         match self.outcome {
             "ok" => OK.increment(1),
             outcome => counter!("neve_relay_requests_total", "outcome" => outcome).increment(1),
         }
         DURATION.record(self.began.elapsed());
+        // Last: who sees that none is in flight finds each counted.
+        IN_FLIGHT.decrement(1.0);
     }
 }
 

@@ -167,7 +167,7 @@ impl Neve {
 
     /// The end of its log.
     pub(crate) fn log(&self) -> String {
-        tail(&self.log)
+        fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     /// Waits until `look` finds something.

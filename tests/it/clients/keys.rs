@@ -148,6 +148,7 @@ fn websocket_has_the_key_that_opened_it_until_a_reload_drops_the_key() {
     assert_eq!(slow.text().matches("API key: too many requests").count(), 2);
     let file = dir.path().join("keys.toml");
     reload(&neve, &file, "[[key]]\nname = 1\n");
+    neve.wait_for_log("API keys not reloaded");
     assert_eq!(post(&neve, "/", ("X-Api-Key", SHOP), BLOCK).status, 200, "a wrong file is none");
     reload(&neve, &file, &entry("slow", SLOW));
     neve.wait("the reload", |_| {

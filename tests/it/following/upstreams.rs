@@ -227,13 +227,17 @@ fn upstream_that_lies_is_asked_last_and_both_answers_are_kept() {
     let refused = faults(&neve, &devnets[0], "header_hash");
     assert!((1..100).contains(&refused), "{refused}: who lies is asked last");
     assert_eq!(heights(&neve, &devnets[0]), before);
-    let kept = evidence(dir.path());
-    let told = kept.iter().find(|name| name.ends_with("-header_hash")).expect("a lie was kept");
-    let height = told.split('-').nth(2).unwrap();
-    assert!(kept.iter().any(|name| name.ends_with(&format!("-{height}-accepted"))), "{kept:?}");
+    // Files are written beside the work. Each is counted once it is whole.
+    let told = neve.wait("a lie and what was accepted instead", |_| {
+        let kept = evidence(dir.path());
+        let told = kept.iter().find(|name| name.ends_with("-header_hash"))?;
+        let accepted = format!("-{}-accepted", told.split('-').nth(2)?);
+        let are_there = kept.iter().any(|name| name.ends_with(&accepted));
+        let are_whole = neve.count("neve_evidence_files_total") >= kept.len() as u64;
+        (are_there && are_whole).then(|| told.clone())
+    });
     let text = std::fs::read_to_string(dir.path().join("store/evidence").join(told)).unwrap();
     assert!(text.contains(&devnets[0].base_url()), "{text}");
-    assert!(neve.count("neve_evidence_files_total") >= 2);
 }
 
 /// Two of three must have the same block.
