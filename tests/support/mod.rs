@@ -4,6 +4,7 @@
 
 pub(crate) mod attackers;
 pub(crate) mod client;
+pub(crate) mod closed_port;
 pub(crate) mod corpus;
 pub(crate) mod feed;
 pub(crate) mod http2;

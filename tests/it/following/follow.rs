@@ -8,16 +8,11 @@ use neve_devnet::{Config, Fault, Helicon};
 use serde_json::{Value, json};
 use socket2::SockRef;
 
+use crate::support::closed_port::ClosedPort;
 use crate::support::corpus::{APRICOT0, FORKS, HELICON, MAIN};
 use crate::support::neve::{LIMIT, Neve, fresh_dir};
 use crate::support::recorded::{Recorded, by_rules};
 use crate::support::served::{devnet_of, follow};
-
-/// An address where no process listens.
-fn nobody() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("http://{}", listener.local_addr().unwrap())
-}
 
 fn expected(node: &Recorded, height: u64) -> String {
     format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}}\n", node.height(height).block)
@@ -50,7 +45,8 @@ fn an_upstream_is_told_who_asks() {
 #[test]
 fn without_an_upstream_an_empty_store_misses_and_a_full_one_serves() {
     let dir = fresh_dir();
-    let upstream = nobody();
+    let closed = ClosedPort::bind();
+    let upstream = closed.url();
     let neve = Neve::start(dir.path(), &["--upstream", &upstream]);
     let mut client = neve.client();
     for method in ["eth_blockNumber", "eth_chainId", "net_version"] {

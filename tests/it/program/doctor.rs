@@ -7,6 +7,7 @@ use std::process::Output;
 use neve_devnet::Fault;
 use serde_json::{Value, json};
 
+use crate::support::closed_port::ClosedPort;
 use crate::support::corpus::MAIN;
 use crate::support::neve::{Neve, fresh_dir, run};
 use crate::support::recorded::Recorded;
@@ -87,7 +88,8 @@ fn front_is_asked_for_a_hit_and_a_miss() {
     let (level, text) = only(&found, "front-miss");
     assert_eq!((code, level.as_str()), (Some(2), "problem"), "{text}");
     assert!(text.contains("misses do not reach a node: HTTP 421"), "{text}");
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let port = ClosedPort::bind();
+    let closed = port.address();
     let (_, found) = doctor(&url, &["--front", &format!("http://{closed}/")]);
     let (level, text) = only(&found, "front");
     assert_eq!(level, "problem");
@@ -99,7 +101,8 @@ fn front_is_asked_for_a_hit_and_a_miss() {
 
 #[test]
 fn node_that_does_not_run_cannot_be_reached() {
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let port = ClosedPort::bind();
+    let closed = port.address();
     let (code, findings) = doctor(&format!("http://{closed}"), &[]);
     let (level, text) = only(&findings, "upstream");
     assert_eq!((code, level.as_str()), (Some(2), "problem"));

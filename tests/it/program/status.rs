@@ -1,9 +1,9 @@
 //! `neve status`: once, again and again, and of a neve that does not run.
 
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::process::Stdio;
 
+use crate::support::closed_port::ClosedPort;
 use crate::support::corpus::MAIN;
 use crate::support::neve::{Neve, command_of, fresh_dir, run};
 use crate::support::recorded::Recorded;
@@ -49,7 +49,8 @@ fn status_shows_state_heights_upstream_disk_memory_and_calls() {
 
 #[test]
 fn neve_that_is_not_ready_or_does_not_run_has_an_exit_code_of_its_own() {
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let port = ClosedPort::bind();
+    let closed = port.address();
     let dir = fresh_dir();
     let neve = Neve::start(dir.path(), &["--upstream", &format!("http://{closed}")]);
     let (code, text) = status(&neve.admin.to_string());
