@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::between::Between;
 use super::sources::{
     HEAD, SMALL, devnet, digest, large_devnet, mirror, mirror_in, source, taken, wait_for_accepted,
-    wait_for_first,
+    wait_for_first, wait_for_stream,
 };
 use crate::support::neve::{LIMIT, Neve, fresh_dir};
 use crate::support::node::wait::{Miss, pause, wait_until};
@@ -24,6 +24,7 @@ fn a_mirror_becomes_complete_and_follows() {
         let (source_dir, source) = source(&devnet, &[]);
         let (dir, mirror) = mirror(&source);
         mirror.wait_for_head(HEAD);
+        wait_for_stream(&mirror);
         devnet.advance(20); // which prove what is served
         wait_for_first(&mirror, 0);
         mirror.wait_for_head(HEAD + 20);

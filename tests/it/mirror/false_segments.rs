@@ -7,8 +7,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::sources::{HEAD, SMALL, devnet, digest, mirror_in, source, taken};
-use super::sources::{wait_for_accepted, wait_for_first};
-use crate::following::backfill::evidence;
+use super::sources::{wait_for_accepted, wait_for_first, wait_for_stream};
+use crate::following::backfill::written_evidence;
 use crate::support::neve::{Neve, fresh_dir};
 use crate::support::served::serves;
 
@@ -37,7 +37,10 @@ fn a_damaged_segment_is_refused_and_asked_for_height_by_height() {
     assert_eq!(taken(&mirror, "rejected"), 1);
     mirror.wait_for_log("segment rejected");
     // Beside it what the other upstream said of the same heights may be kept.
-    let damaged = || evidence(dir.path()).into_iter().find(|kept| kept.ends_with("-record"));
+    let damaged = || {
+        let names = written_evidence(&mirror, dir.path())?;
+        names.into_iter().find(|kept| kept.ends_with("-record"))
+    };
     let kept = mirror.wait("evidence", |_| damaged());
     let kept = std::fs::read(dir.path().join("store/evidence").join(kept)).unwrap();
     assert!(kept.len() > 1000, "the bytes that are damaged");
@@ -46,8 +49,7 @@ fn a_damaged_segment_is_refused_and_asked_for_height_by_height() {
         (&about["segments"]["accepted"], &about["segments"]["rejected"]),
         (&5.into(), &1.into())
     );
-    let live = |health: &Value| health["mirror"]["stream"]["connected"].as_bool()?.then_some(());
-    mirror.wait("the stream", live);
+    wait_for_stream(&mirror);
     serves(&mirror, &devnet, 0..=HEAD);
     mirror.stop();
     digest(dir.path());
@@ -85,7 +87,7 @@ fn a_lie_with_good_checksums_is_refused() {
     let height = with_data(&devnet, 140..190);
     let (dir, mirror) = mirror_of_a_liar(&devnet, height);
     mirror.wait_for_log(&format!("at height {height}"));
-    let kept = mirror.wait("evidence", |_| evidence(dir.path()).pop());
+    let kept = mirror.wait("evidence", |_| written_evidence(&mirror, dir.path())?.pop());
     assert!(kept.contains(&format!("-{height}-")), "{kept}");
     let kept = std::fs::read_to_string(dir.path().join("store/evidence").join(kept)).unwrap();
     let mut lines = kept.lines();

@@ -13,7 +13,7 @@ use super::between::Between;
 use super::false_segments::{forge, with_data};
 use super::sources::{HEAD, SMALL, devnet, digest, large_devnet, mirror_in, source, taken};
 use super::sources::{mirror, wait_for_accepted, wait_for_first};
-use crate::following::backfill::evidence;
+use crate::following::backfill::written_evidence;
 use crate::store::packed::{packed_files, wait_for_packed};
 use crate::support::neve::{Neve, fresh_dir};
 use crate::support::served::serves;
@@ -191,7 +191,10 @@ fn damaged_packed_file_is_refused_and_asked_for_height_by_height() {
     wait_for_accepted(&mirror, 5);
     assert_eq!(taken(&mirror, "rejected"), 1);
     mirror.wait_for_log("segment rejected");
-    let damaged = || evidence(dir.path()).into_iter().find(|kept| kept.ends_with("-packed"));
+    let damaged = || {
+        let names = written_evidence(&mirror, dir.path())?;
+        names.into_iter().find(|kept| kept.ends_with("-packed"))
+    };
     let kept = mirror.wait("evidence", |_| damaged());
     let kept = fs::read(dir.path().join("store/evidence").join(kept)).expect("it can be read");
     assert!(kept.len() > 1000, "the bytes that are damaged");
@@ -220,7 +223,7 @@ fn lie_in_a_packed_file_with_good_checksums_is_refused() {
     mirror.wait_for_log("segment rejected");
     mirror.wait_for_log(&format!("at height {height}"));
     assert!((1..=2).contains(&taken(&mirror, "rejected")));
-    let kept = mirror.wait("evidence", |_| evidence(dir.path()).pop());
+    let kept = mirror.wait("evidence", |_| written_evidence(&mirror, dir.path())?.pop());
     assert!(kept.contains(&format!("-{height}-")), "{kept}");
     let kept = fs::read_to_string(dir.path().join("store/evidence").join(kept)).expect("a text");
     let about: Value = serde_json::from_str(kept.lines().next().expect("a line")).expect("JSON");

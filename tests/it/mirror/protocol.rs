@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::between::Between;
 use super::sources::{
     HEAD, devnet, digest, large_devnet, mirror, mirror_in, source, taken, wait_for_first,
+    wait_for_stream,
 };
 use crate::clients::keys::entry;
 use crate::support::neve::{Neve, fresh_dir};
@@ -112,6 +113,7 @@ fn segments_of_another_format_are_left_alone() {
     let mirror = mirror_in(dir.path(), newer.address, &[]);
     mirror.wait_for_log("its segments are of format 2, this release reads format 1");
     wait_for_first(&mirror, 0);
+    wait_for_stream(&mirror);
     devnet.advance(30);
     mirror.wait_for_head(HEAD + 30);
     serves(&mirror, &devnet, (0..=HEAD + 30).step_by(7));
@@ -226,8 +228,8 @@ fn mirror_names_its_key_in_the_address_of_its_source() {
     };
     let keyed = mirror(dir.path(), KEY);
     wait_for_first(&keyed, 0);
-    assert_eq!(keyed.health()["mirror"]["stream"]["connected"], true);
-    assert!(taken(&keyed, "accepted") >= 5);
+    wait_for_stream(&keyed);
+    keyed.wait("segments", |_| (taken(&keyed, "accepted") >= 5).then_some(()));
     let limited = mirror(other.path(), LIMITED);
     limited.wait_for_log("it forbids mirrors (HTTP 403 Forbidden); does its key have methods");
     for neve in [&keyed, &limited, &source] {

@@ -52,6 +52,13 @@ pub(super) fn wait_for_first(neve: &Neve, height: u64) {
     });
 }
 
+/// Waits until the source sends its new records. Until then the mirror requests new heights.
+pub(super) fn wait_for_stream(neve: &Neve) {
+    neve.wait("the stream", |health| {
+        health["mirror"]["stream"]["connected"].as_bool()?.then_some(())
+    });
+}
+
 /// Verifies the store and gives the digest and the range of what it serves.
 pub(super) fn digest(dir: &Path) -> (Value, Value, Value) {
     let store = dir.join("store").display().to_string();
