@@ -259,6 +259,7 @@ fn segment_below_the_proven_ones_is_proven_once_a_client_asks_for_it() {
         neve.wait("another proof", |_| (status(&neve, 5) == 200).then_some(()));
         waits_for_answers(&neve, 0, 63);
         serves(&neve, &bucket.node, 0..=LAST);
+        wait_for_proven(&neve, 2);
         assert_eq!(counts(&neve), [2, 0, 0]);
         neve.stop_in_time();
         let neve = start();
@@ -322,6 +323,11 @@ fn counts(neve: &Neve) -> [u64; 3] {
     })
 }
 
+/// Waits until so many segments are proven. They are answered before they are counted.
+fn wait_for_proven(neve: &Neve, segments: u64) {
+    neve.wait_for_count("neve_archive_proven_segments_total{outcome=\"proven\"}", segments);
+}
+
 /// A filter and a span say at which height it is: no signer has vouched for them.
 #[test]
 fn hash_in_an_archived_segment_asks_for_its_proof() {
@@ -344,6 +350,7 @@ fn hash_in_an_archived_segment_asks_for_its_proof() {
             None
         });
         assert!(missed.contains(&Some("1".to_owned())), "{missed:?}");
+        wait_for_proven(&neve, proven);
         assert_eq!(counts(&neve), [proven, 0, 0], "one segment for each");
     }
     serves(&neve, &bucket.node, 0..=LAST);
@@ -378,6 +385,7 @@ fn segment_over_the_limit_of_proofs_is_a_miss_until_the_limit_is_raised() {
     neve.stop_in_time();
     let neve = start("24MiB");
     neve.wait("a proof", |_| (status(&neve, 40) == 200).then_some(()));
+    wait_for_proven(&neve, 1);
     assert_eq!(counts(&neve), [1, 0, 0]);
     neve.stop_in_time();
 }

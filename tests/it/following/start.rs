@@ -21,6 +21,9 @@ fn head_of_the_last_run_is_a_miss_until_it_is_near_the_upstream() {
     let stall = node.faults().inject(Fault::Stall.on("eth_getBlockReceipts"));
     let url = node.base_url();
     let neve = Neve::start(dir.path(), &["--upstream", &url, "--start", "0"]);
+    // neve accepts clients after two seconds even if it does not know the upstream's head yet.
+    let (method, params) = LATEST[1];
+    neve.wait("a miss", |_| (neve.client().call(method, params).status == 421).then_some(()));
     for (method, params) in LATEST {
         let missed = neve.client().call(method, params);
         assert_eq!(missed.status, 421, "{method}: {}", missed.text());

@@ -268,19 +268,20 @@ fn upstream_that_throttles_is_not_asked_to_agree_before_its_pause_ends() {
     let (_dir, neve) = start(&devnets, &["--upstream-quorum", "2"]);
     neve.wait_for_head(HEAD);
     wait_until_both_are_asked(&neve);
-    let pause = Fault::Status(429, RetryAfter::Seconds(4));
-    devnets[1].faults().inject(pause.on(BLOCK));
+    let pause = devnets[1].faults().inject(Fault::Status(429, RetryAfter::Seconds(20)).on(BLOCK));
     advance(&devnets, 5);
     neve.wait("a pause", |_| (state(&neve, &devnets[1]) == "paused").then_some(()));
     let labels = format!("method=\"{BLOCK}\",reason=\"throttled\"");
     let throttled = || neve.count(&format!("neve_upstream_call_errors_total{{{labels}}}"));
+    // Requests that were in flight as the pause began are throttled too.
+    neve.wait("all of them", |_| (throttled() >= pause.hits()).then_some(()));
     let before = throttled();
     let until = Instant::now() + Duration::from_secs(3);
     neve.wait("the pause", |_| (Instant::now() >= until).then_some(()));
     let more = throttled() - before;
     assert!(more <= 1, "{more} requests in its pause");
     assert_eq!(neve.health()["blocks"]["head"], HEAD, "one upstream has confirmed");
-    devnets[1].faults().clear();
+    pause.clear();
     neve.wait_for_head(HEAD + 5);
 }
 

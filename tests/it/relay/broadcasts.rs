@@ -200,6 +200,8 @@ fn nothing_is_no_quick_answer(transaction: &str, nothing: &str, hash: &str) {
     odd[1].delay(SEND, Duration::from_millis(200));
     let sent = neve.client().post(transaction);
     assert!(sent.status == 200 && sent.text().contains(r#""result":"0x1""#), "{}", sent.text());
+    // The reads must come after the outcome that makes the first upstream the last choice.
+    neve.wait("nothing", |_| (outcome(&neve, "invalid_json") >= 1).then_some(()));
     let balance = r#"["0x0000000000000000000000000000000000000001","latest"]"#;
     (0..5).for_each(|_| assert_eq!(neve.client().call(BALANCE, balance).status, 200));
     assert_eq!(odd.each_ref().map(|odd| odd.asked(BALANCE)), [0, 5]);
