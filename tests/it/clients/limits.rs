@@ -195,7 +195,8 @@ fn connections_that_do_nothing_are_closed() {
     let closed = |reason: &str| {
         neve.count(&format!("neve_http_connection_timeouts_total{{reason=\"{reason}\"}}"))
     };
-    while (closed("idle"), closed("write")) != (2, 1) {
+    // A request of this test that the machine holds up may be one more.
+    while closed("idle") < 2 || closed("write") < 1 {
         assert!(start.elapsed() < 2 * LIMIT, "the deaf one still holds its answer");
     }
 }

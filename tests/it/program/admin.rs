@@ -51,7 +51,7 @@ fn main_listener_names_no_path_and_no_upstream() {
     assert!(keys(&full).contains(&"storage") && keys(&full).contains(&"upstreams"));
     assert!(neve.admin().get("/metrics").text().contains("neve_head_height 339"));
     assert_eq!(neve.admin().call("eth_chainId", "[]").status, 404);
-    assert!(neve.log().contains(&format!("admin listener address={}", neve.admin)));
+    neve.wait_for_log(&format!("admin listener address={}", neve.admin));
 }
 
 #[test]
@@ -192,6 +192,7 @@ fn sighup_without_a_change_repeats_no_warning_and_names_no_setting() {
     let neve = Neve::start_by(&by, dir.path(), &["--config", &path]);
     neve.wait_for_head(339);
     let few = || neve.log().matches("few descriptors, fewer connections").count();
+    neve.wait_for_log("few descriptors, fewer connections");
     assert_eq!(few(), 1);
     // A warning that repeats within a second is left out in any case.
     let passed = |seconds: u64| {

@@ -101,8 +101,8 @@ fn setting_without_effect_is_named_by_check_doctor_and_log() {
     let (out, ..) = said(&[], &[&["doctor"][..], &flags, &free].concat());
     assert!(out.contains(&format!("warning  settings      {named}; ")), "{out}");
     let neve = Neve::start(dir.path(), &flags);
-    let log = neve.log();
-    assert!(log.contains("settings without effect") && log.contains(&named), "{log}");
+    neve.wait_for_log("settings without effect");
+    neve.wait_for_log(&named);
     let (out, ..) = said(&[], &[&["doctor", "--on-miss", "relay"][..], &flags, &free].concat());
     assert!(!out.contains("no effect"), "{out}");
 }

@@ -31,7 +31,8 @@ fn dev_serves_at_once_and_prints_what_to_try() {
     assert!(block["result"]["number"].as_str().is_some_and(|number| number.starts_with("0x")));
     let health = neve.health();
     assert_eq!(health["blocks"]["min_height"], 0);
-    assert_eq!(health["upstream"]["websocket"], true);
+    // Polls bring heads too, so blocks say nothing of the WebSocket.
+    neve.wait("the WebSocket", |health| health["upstream"]["websocket"].as_bool()?.then_some(()));
     let store = health["storage"]["data_dir"].as_str().unwrap().to_owned();
     assert!(std::fs::exists(&store).unwrap());
     neve.stop_in_time();

@@ -89,19 +89,9 @@ fn serve_goes_on_where_its_outputs_are_full_or_closed() {
         let store = dir.path().join("store").display().to_string();
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let (listen, url) = (free.to_string(), node.url());
-        let arguments = [
-            "serve",
-            "--listen",
-            &listen,
-            "--data-dir",
-            &store,
-            "--upstream",
-            &url,
-            "--start",
-            "300",
-            "--disk-reserve-bytes",
-            "1MiB",
-        ];
+        let named = ["--listen", &listen, "--admin-listen", "127.0.0.1:0", "--data-dir", &store];
+        let more = ["--upstream", &url, "--start", "300", "--disk-reserve-bytes", "1MiB"];
+        let arguments = [&["serve"][..], &named, &more].concat();
         let mut child = command(&arguments, out, error).spawn().expect("the binary starts");
         let up = wait_until("the head", LIMIT, || {
             if let Ok(Some(status)) = child.try_wait() {
