@@ -226,7 +226,7 @@ fn heads_ahead_of_http() {
 }
 
 fn heads_come_ahead_of_http(helicon: Helicon) {
-    let ahead = Duration::from_secs(3); // more than five requests take on a busy machine
+    let ahead = Duration::from_secs(10); // more than five requests take on a busy machine
     let devnet = start(Config::test().with_helicon(helicon));
     let fault = devnet.faults().inject(Fault::HeadsAhead(ahead).times(1));
     let mut socket = Socket::connect(&devnet);

@@ -23,7 +23,7 @@ fn maps_of(dir: &Path) -> usize {
     maps.lines().filter(|line| line.contains(dir.to_str().unwrap())).count()
 }
 
-/// The only test of this program: others would map files of their own meanwhile.
+/// Other tests of this program map files of their own directories meanwhile.
 #[test]
 fn packed_file_takes_one_map() {
     let dir = tempfile::tempdir().unwrap();

@@ -122,9 +122,6 @@ async fn page_lists_beyond_the_rate_of_an_address_wait_for_no_place() {
     store.set(Mode::Silent);
     let before = store.gets();
     let budgets: Vec<_> = (0..5).map(budget).collect();
-    // More than an address has in a second, and less than all have.
-    let paid = files.pages.objects.pay(1, 3 << 38, budgets[4].payer);
-    assert_eq!(paid, Ok(()));
     let spans = manifest.spans.iter().zip(&budgets).take(4);
     let reads = spans.map(|(span, budget)| files.lists(&manifest, span, budget));
     let mut reads = pin!(join_all(reads));
@@ -132,6 +129,9 @@ async fn page_lists_beyond_the_rate_of_an_address_wait_for_no_place() {
         _ = &mut reads => panic!("the store is silent"),
         () = begun(&store, before + 4) => {}
     }
+    // More than an address has in a second, and less than all have. Just before the read: time pays it back.
+    let paid = files.pages.objects.pay(1, 3 << 38, budgets[4].payer);
+    assert_eq!(paid, Ok(()));
     let lists = files.lists(&manifest, &manifest.spans[4], &budgets[4]);
     let lists = unconstrained(lists).now_or_never();
     assert_eq!(lists.map(Result::err), Some(Some(ObjectNotRead::Refused)), "all places are taken");

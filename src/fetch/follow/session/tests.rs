@@ -231,7 +231,7 @@ async fn withdrawals_between_two_sessions_all_count() {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    let limit = Duration::from_secs(5);
+    let limit = Duration::from_mins(1);
     tokio::select! {
         end = session.run() => panic!("{end}"),
         left = timeout(limit, left) => assert!(left.is_ok(), "they are served"),

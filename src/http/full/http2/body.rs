@@ -202,6 +202,8 @@ mod tests {
         stream: Arc<Http2Stream>,
         /// Pieces that the client did not take.
         pieces: Vec<Bytes>,
+        /// Times before and after it was made or last polled.
+        polled: [Instant; 2],
     }
 
     impl Sent {
@@ -216,7 +218,7 @@ mod tests {
 
         /// A response on a connection of this memory.
         fn on(memory: &Arc<SendMemory>, body: HttpBody) -> Self {
-            let memory = Arc::clone(memory);
+            let (begin, memory) = (Instant::now(), Arc::clone(memory));
             let (stream, streams) =
                 (Http2Stream::new(Arc::clone(memory.line())), Arc::new(OpenStreams::default()));
             let address = ClientAddress::from(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -224,11 +226,19 @@ mod tests {
             let open = streams.open();
             let responding =
                 Responding { stream: Arc::clone(&stream), memory, address, open, entry: None };
-            Self { body: responding.wrap(body, first, None), stream, pieces: Vec::new() }
+            let body = responding.wrap(body, first, None);
+            Self { body, stream, pieces: Vec::new(), polled: [begin, Instant::now()] }
         }
 
         /// Polls until there is nothing more; true if that is the end.
         fn poll(&mut self) -> bool {
+            let begin = Instant::now();
+            let ends = self.take_pieces();
+            self.polled = [begin, Instant::now()];
+            ends
+        }
+
+        fn take_pieces(&mut self) -> bool {
             let mut context = Context::from_waker(Waker::noop());
             while let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(&mut context) {
                 let Some(frame) = frame else { return true };
@@ -245,10 +255,10 @@ mod tests {
             self.stream.late_at(&Deadlines { idle, write })
         }
 
-        /// Seconds until the stream is late.
-        fn late_after(&self) -> Option<u64> {
-            let late = self.late_at()?;
-            Some((late - Instant::now() + Duration::from_millis(500)).as_secs())
+        /// True if the stream is late so many seconds after the last poll, however long that took.
+        fn is_late_after(&self, seconds: u64) -> bool {
+            let [first, last] = self.polled.map(|time| time + Duration::from_secs(seconds));
+            self.late_at().is_some_and(|late| (first..=last).contains(&late))
         }
     }
 
@@ -259,9 +269,9 @@ mod tests {
     #[test]
     fn stream_that_waits_for_memory_is_late_if_its_own_piece_is_left() {
         let mut sent = Sent::new(200_000);
-        assert_eq!(sent.late_after(), Some(4));
+        assert!(sent.is_late_after(4));
         assert!(!sent.poll() && sent.pieces.len() == 4);
-        assert_eq!(sent.late_after(), Some(16));
+        assert!(sent.is_late_after(16));
         let late = sent.late_at();
         assert!(
             !sent.poll() && sent.late_at() == late,
@@ -278,17 +288,13 @@ mod tests {
         let mut waiting = Sent::on(&memory, HttpBody::Stream(StreamBody { pieces, left: None }));
         sender.try_send(Bytes::from_static(b"x")).expect("one piece");
         assert!(!waiting.poll() && waiting.pieces.len() == 1);
-        assert_eq!(
-            waiting.late_after(),
-            Some(16),
-            "the next part does not come, and this one stays"
-        );
+        assert!(waiting.is_late_after(16), "the next part does not come, and this one stays");
         waiting.pieces.clear();
-        assert_eq!(waiting.late_after(), None, "the client has taken all that there is");
+        assert_eq!(waiting.late_at(), None, "the client has taken all that there is");
         let mut other = Sent::on(&memory, response(60_000));
         assert!(other.poll());
         sender.try_send(Bytes::from_static(b"x")).expect("one piece");
-        assert!(!waiting.poll() && waiting.late_after().is_none(), "memory is with the other");
+        assert!(!waiting.poll() && waiting.late_at().is_none(), "memory is with the other");
         other.pieces.clear();
         assert!(!waiting.poll() && waiting.pieces.len() == 1, "memory is back");
     }
@@ -321,10 +327,10 @@ mod tests {
     #[test]
     fn end_of_a_long_response_waits_for_its_pieces() {
         let mut short = Sent::new(60_000);
-        assert!(short.poll() && short.late_after() == Some(4));
+        assert!(short.poll() && short.is_late_after(4));
         let mut long = Sent::new(65_536);
         assert!(!long.poll() && long.pieces.len() == 4);
-        assert_eq!(long.late_after(), Some(16));
+        assert!(long.is_late_after(16));
         long.pieces.truncate(1);
         assert!(!long.poll(), "a piece is not taken");
         long.pieces.clear();

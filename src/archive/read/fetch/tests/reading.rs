@@ -84,9 +84,11 @@ async fn reads_beyond_the_rate_wait_for_nothing() {
     let (reader, store) = reader(rates, ReadGate::default()).await;
     store.set(Mode::Silent);
     let name = name();
-    let (waiting, refused) = begun(&reader, &name, at(1), 2 * READS_MAX);
+    let (waiting, refused) = begun(&reader, &name, at(1), 2 * WAITING_MAX);
     assert_eq!(refused, Some(ObjectNotRead::Refused));
-    assert!((READS_MAX + 10..2 * READS_MAX).contains(&waiting.len()), "more after a while");
+    // More on a slow machine, as time pays back, and fewer than fill the address's share of the queue.
+    let of_queue = READS_MAX / 2 + ADDRESS_MAX;
+    assert!((READS_MAX + 10..of_queue).contains(&waiting.len()), "{} wait", waiting.len());
 }
 
 #[tokio::test]
