@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a panic here is the finding")]
 
+#[allow(dead_code, reason = "it uses a part of them")]
 #[path = "../tests/support/rewrite.rs"]
 mod rewrite;
+#[allow(dead_code, reason = "it uses a part of them")]
 #[path = "../tests/support/mod.rs"]
 mod support;
 
