@@ -263,7 +263,7 @@ pub(crate) fn evidence(dir: &Path) -> Vec<String> {
     names
 }
 
-/// The same names in the store of one run, once these files are complete: neve counts a file after its last byte.
+/// Names of the files that one run has kept, once they are complete: neve counts a file after its last byte.
 pub(crate) fn written_evidence(neve: &Neve, dir: &Path) -> Option<Vec<String>> {
     // Listed first: a file that comes meanwhile only adds to the count.
     let names = evidence(dir);
