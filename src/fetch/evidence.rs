@@ -171,7 +171,7 @@ impl Evidence {
         let room = admitted.room(origin);
         let waiting_max = if key.2 == ACCEPTED { 2 * WAITING_MAX } else { WAITING_MAX };
         if room.waiting >= waiting_max {
-            return false; // an upstream that lies will do so again
+            return false; // most come again
         }
         if room.known.len() >= KNOWN_MAX {
             // Costs at most a second file of each, and bounds what an upstream can make neve

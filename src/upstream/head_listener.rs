@@ -96,13 +96,13 @@ impl HeadListener {
         loop {
             let (begun, before) = (Instant::now(), self.newest.borrow().connections);
             let ended = self.listen(&mut backoff, &mut live).await;
-            let was_open = self.newest.borrow().connections != before;
+            let had_subscribed = self.newest.borrow().connections != before;
             live.set(false);
             self.newest.send_modify(|newest| newest.live = false);
             let wait = backoff.wait().max(self.connect_interval.saturating_sub(begun.elapsed()));
             match ended {
                 // No WebSocket there is normal; a dead one is worth a line.
-                Err(error @ Ended::Socket(Error::Http(_) | Error::Io(_))) if !was_open => {
+                Err(error @ Ended::Socket(Error::Http(_) | Error::Io(_))) if !had_subscribed => {
                     debug!(%error, ?wait, "no WebSocket, polling");
                 }
                 Err(why) => info!(%why, ?wait, "WebSocket ended, polling"),

@@ -165,7 +165,7 @@ impl Neve {
         self.admin().get("/health").json()
     }
 
-    /// The end of its log.
+    /// Its log until now.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -190,7 +190,7 @@ impl Neve {
             let health = self.health();
             look(&health).ok_or_else(|| Miss::NotYet(health.to_string()))
         };
-        wait_until(what, limit, look).unwrap_or_else(|why| panic!("{why}\n{}", self.log()))
+        wait_until(what, limit, look).unwrap_or_else(|why| panic!("{why}\n{}", tail(&self.log)))
     }
 
     /// Waits until `/ready` answers 200. The head is served a moment earlier.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use neve_devnet::{Config, Fault, Helicon};
 use rustix::process::Signal;
 
-use super::backfill::evidence;
+use super::backfill::written_evidence;
 use crate::support::neve::{Neve, command_of, fresh_dir, run};
 use crate::support::served::devnet_of;
 
@@ -82,10 +82,12 @@ fn evidence_names_the_upstream_without_its_key() {
     neve.wait_for_head(HEAD);
     devnet.faults().inject(Fault::WrongHash.at(HEAD + 1));
     devnet.advance(2);
-    neve.wait("evidence", |_| (!evidence(dir.path()).is_empty()).then_some(()));
+    let kept = neve.wait("evidence", |_| {
+        written_evidence(&neve, dir.path()).filter(|names| !names.is_empty())
+    });
     is_hidden(&neve, KEY);
     neve.stop();
-    for name in evidence(dir.path()) {
+    for name in kept {
         let text = fs::read(dir.path().join("store/evidence").join(name)).unwrap();
         let text = String::from_utf8_lossy(&text).into_owned();
         assert!(text.contains(&format!("\"upstream\":\"{}\"", devnet.base_url())), "{text:.300}");
