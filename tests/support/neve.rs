@@ -165,7 +165,7 @@ impl Neve {
         self.admin().get("/health").json()
     }
 
-    /// Its log until now.
+    /// Returns the log until now.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
