@@ -17,7 +17,7 @@ pub use memory_lock::LockedTail;
 pub use reader::{Damaged, Reader, Usage};
 pub use resident::Resident;
 
-#[cfg(test)]
+#[cfg(all(test, not(loom), not(miri)))]
 pub(crate) use criteria::PREPARED;
 pub(crate) use quarantine_status::QuarantineStatus;
 pub(crate) use view::View;
