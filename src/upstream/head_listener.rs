@@ -63,6 +63,8 @@ pub(crate) struct Announced {
 #[derive(Debug, thiserror::Error)]
 enum Ended {
     #[error("{}", PeerText::new(&.0.to_string()))]
+    NotOpened(Error),
+    #[error("{}", PeerText::new(&.0.to_string()))]
     Socket(#[from] Error),
     #[error("nothing came for {0:?}")]
     Silent(Duration),
@@ -94,15 +96,14 @@ impl HeadListener {
         let mut backoff = Backoff::new(RECONNECT_FIRST, RECONNECT_MAX);
         let mut live = Live { status: Arc::clone(&self.status), live: false };
         loop {
-            let (begun, before) = (Instant::now(), self.newest.borrow().connections);
+            let begun = Instant::now();
             let ended = self.listen(&mut backoff, &mut live).await;
-            let had_subscribed = self.newest.borrow().connections != before;
             live.set(false);
             self.newest.send_modify(|newest| newest.live = false);
             let wait = backoff.wait().max(self.connect_interval.saturating_sub(begun.elapsed()));
             match ended {
                 // No WebSocket there is normal; a dead one is worth a line.
-                Err(error @ Ended::Socket(Error::Http(_) | Error::Io(_))) if !had_subscribed => {
+                Err(error @ Ended::NotOpened(Error::Http(_) | Error::Io(_))) => {
                     debug!(%error, ?wait, "no WebSocket, polling");
                 }
                 Err(why) => info!(%why, ?wait, "WebSocket ended, polling"),
@@ -139,7 +140,7 @@ impl HeadListener {
         };
         client.open(None, |stream| stream).await.map_err(|why| match why {
             NotOpened::TimedOut => Ended::Silent(connect_timeout),
-            NotOpened::Socket(error) => error.into(),
+            NotOpened::Socket(error) => Ended::NotOpened(error),
         })
     }
 
@@ -228,7 +229,44 @@ pub(crate) fn height(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::net::sockopt::set_socket_linger;
+    use tokio::net::TcpListener;
+    use tokio_tungstenite::accept_async;
+
     use super::*;
+    use crate::client::client_config;
+    use crate::config::Endpoint;
+    use crate::config::settings::Config;
+
+    /// A node that was killed, or a router that forgot the connection, ends it by a reset.
+    #[tokio::test]
+    async fn socket_that_is_reset_is_told_apart_from_none() {
+        let node = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("ws://{}", node.local_addr().unwrap());
+        let (config, _) = Config::from_flags(&["--dev"]).unwrap();
+        let listener = HeadListener {
+            uri: Endpoint::parse_ws(&url).unwrap().unwrap(),
+            headers: UpstreamHeaders::default(),
+            tls: client_config(None).unwrap(),
+            config: config.fetch,
+            status: Arc::default(),
+            connect_interval: Duration::ZERO,
+            newest: watch::channel(Announced::default()).0,
+        };
+        let mut live = Live { status: Arc::default(), live: false };
+        let mut backoff = Backoff::new(RECONNECT_FIRST, RECONNECT_MAX);
+        let reset = async {
+            let mut socket = accept_async(node.accept().await.unwrap().0).await.unwrap();
+            socket.next().await.unwrap().unwrap(); // the subscription
+            set_socket_linger(socket.get_ref(), Some(Duration::ZERO)).unwrap();
+            drop(socket);
+            drop(node);
+        };
+        let (ended, ()) = tokio::join!(listener.listen(&mut backoff, &mut live), reset);
+        assert!(matches!(ended, Err(Ended::Socket(Error::Io(_)))), "{ended:?}");
+        let ended = listener.listen(&mut backoff, &mut live).await;
+        assert!(matches!(ended, Err(Ended::NotOpened(Error::Io(_)))), "{ended:?}");
+    }
 
     #[test]
     fn head_beyond_all_heights_is_none() {
