@@ -41,13 +41,21 @@ impl Files {
         Self(found)
     }
 
-    /// Documents that people read: not the diary of measurements, and no report of a script.
+    /// Documents that people read: pages, diaries, reports of measurements, and the README of a folder.
     pub(crate) fn documents() -> Self {
-        let folders =
-            ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", ".github", "docs"];
-        let mut all = Self::below(&folders, &[".md"]);
-        all.0.retain(|(name, _)| !name.starts_with("docs/benchmarks/"));
-        all
+        let folders = [
+            "README.md",
+            "CHANGELOG.md",
+            "CONTRIBUTING.md",
+            "SECURITY.md",
+            ".github",
+            "bench-scripts",
+            "crates",
+            "docs",
+            "packaging",
+            "tests",
+        ];
+        Self::below(&folders, &[".md"])
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
