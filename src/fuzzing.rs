@@ -7,7 +7,7 @@ use crate::mirror::{Frame, Listing, Malformed};
 /// Longest payload that the checks below allow.
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
-/// Decodes `bytes` at once and in pieces of `step` bytes.
+/// Decodes `bytes` at once and in chunks of `step` bytes.
 ///
 /// # Panics
 ///

@@ -36,7 +36,7 @@ pub(super) async fn locked(path: &Path) -> io::Result<File> {
 }
 
 /// Runs `work` to its end, with the lock in hand: neither a caller that goes away nor the end of the runtime frees
-/// the lock of a change that is under way.
+/// the lock of a running change.
 pub(super) fn holding<T: Send + 'static>(
     lock: File,
     work: impl Future<Output = T> + Send + 'static,

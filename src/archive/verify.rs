@@ -133,7 +133,7 @@ pub(crate) async fn verify_from(
     Ok(checker.ended())
 }
 
-/// A check under way.
+/// A running check.
 struct Checker<'a, T> {
     archive: &'a ArchiveStore,
     manifest: &'a Manifest,

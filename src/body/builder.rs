@@ -26,14 +26,14 @@ pub(crate) struct Mark {
     len: usize,
 }
 
-/// Collects a body. Text that follows text becomes one piece.
+/// Collects a body. Text that follows text becomes one slice.
 #[derive(Debug, Default)]
 pub(crate) struct BodyBuilder {
     pub(super) pieces: BodySlices,
     pub(super) text: Vec<u8>,
-    /// Place where the text begins that is no piece yet.
+    /// Place where the text begins that is no slice yet.
     loose: usize,
-    /// Bytes of the pieces.
+    /// Bytes of the slices.
     pub(super) len: usize,
     pub(super) accepts: AcceptEncoding,
 }
@@ -52,7 +52,7 @@ impl BodyBuilder {
         &mut self.text
     }
 
-    /// Makes room for more text of a list, if its text is long: all of the room counts for the client.
+    /// Makes space for more text of a list, if its text is long: all of the space counts for the client.
     pub(crate) fn make_room(&mut self) {
         let (len, room) = (self.text.len(), self.text.capacity() - self.text.len());
         if len >= LONG_TEXT && room < len / 16 {
@@ -72,7 +72,7 @@ impl BodyBuilder {
         Ok(())
     }
 
-    /// Another element of a list of slices. Those that lie behind one another become one piece:
+    /// Another element of a list of slices. Those that lie behind one another become one slice:
     /// lists of logs have tens of thousands of them.
     pub(crate) fn next_stored(&mut self, slice: SegmentSlice) -> Result<(), Cold> {
         // Text since the last slice would stand between the two: only neighbors are joined.
@@ -110,7 +110,7 @@ impl BodyBuilder {
         self.stored(plain)
     }
 
-    /// Returns the end of the body, to which [`Self::back_to`] can cut it. It makes no piece: the caller may still
+    /// Returns the end of the body, to which [`Self::back_to`] can cut it. It makes no slice: the caller may still
     /// take away the text before it.
     pub(crate) fn mark(&self) -> Mark {
         let Self { loose, len, .. } = *self;
@@ -126,7 +126,7 @@ impl BodyBuilder {
 
     /// Appends all of another body.
     pub(crate) fn append(&mut self, mut other: Self) {
-        // Own text that is no piece yet becomes one, or it would come behind the other's pieces.
+        // Own text that is no slice yet becomes one, or it would come behind the other's slices.
         self.flush();
         other.flush();
         let before = self.text.len();
@@ -165,7 +165,7 @@ impl BodyBuilder {
         }
     }
 
-    /// The pieces, and the text that some of them are of.
+    /// The slices, and the text that some of them are of.
     pub(crate) fn into_pieces(mut self) -> (BodySlices, Vec<u8>) {
         self.flush();
         (self.pieces, self.text)

@@ -7,7 +7,7 @@ use neve_store::residency::Cold;
 use super::builder::BodyBuilder;
 use super::slice::BodySlice;
 
-/// The coding in which these pieces are worth sending: most of what they hold must be there
+/// The coding in which these slices are worth sending: most of what they hold must be there
 /// compressed.
 pub(crate) fn coding(pieces: &[BodySlice], len: usize) -> Option<Coding> {
     let parts = || {

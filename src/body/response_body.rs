@@ -13,23 +13,23 @@ use super::slice::{BodySlice, BodySlices, COPIED_BELOW};
 use super::write_buf::WriteBuf;
 use crate::shared::{Account, FREE_BYTES, Holder, Meter, RESPONSE_FREE_BYTES, Reservation};
 
-/// Pieces that the system is given at once: enough for a batch of a hundred, and no more than it
+/// Slices that the kernel is given at once: enough for a batch of a hundred, and no more than it
 /// takes (`IOV_MAX`, 1,024). Each further call wakes the client for a part of the answer. A body of
-/// more goes out in frames, in which short pieces are copied together: the system takes 60 to 220
+/// more goes out in frames, in which short slices are copied together: the kernel takes 60 to 220
 /// ns over each further one, while copying a kilobyte takes 100 ns (docs/decisions/0025).
 pub(crate) const FRAME_PIECES: usize = 256;
 /// A frame of a long body ends when so much of it was copied.
 const COPIED_BYTES: usize = 128 << 10;
-/// Room for the text of a frame, with a last short piece that begins just below the bound.
+/// Space for the text of a frame, with a last short slice that begins just below the bound.
 const FRAME_TEXT: usize = COPIED_BYTES + COPIED_BELOW;
-/// Room for the pieces of a frame: a text may stand before the last one, and behind it.
+/// Space for the slices of a frame: a text may stand before the last one, and behind it.
 const FRAME_ROOM: usize = FRAME_PIECES + 2;
-/// Longest spare room of a text that waits for its client.
+/// Longest spare space of a text that waits for its client.
 const SPARE_BYTES: usize = 1 << 20;
 // A body that goes out in frames never goes without a reservation: see `fits`.
 const _: () = assert!(FRAME_PIECES * size_of::<BodySlice>() >= RESPONSE_FREE_BYTES);
 
-/// A body, in one frame unless it is of very many pieces.
+/// A body, in one frame unless it is of very many slices.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseBody {
     pieces: vec::IntoIter<BodySlice>,
@@ -76,7 +76,7 @@ impl ResponseBody {
         self.reserved = reservation.map(|reserved| Box::new(self.without_spare(reserved)));
     }
 
-    /// Gives the spare room of a long text back, and its part of the reservation.
+    /// Gives the spare space of a long text back, and its part of the reservation.
     #[cold]
     fn without_spare(&mut self, mut reserved: Reservation) -> Reservation {
         if self.text.capacity() - self.text.len() > SPARE_BYTES {
@@ -139,7 +139,7 @@ impl ResponseBody {
         self.remaining += 1;
     }
 
-    /// The whole body in one piece.
+    /// The whole body in one buffer.
     #[cfg(test)]
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.remaining);
@@ -204,7 +204,7 @@ impl ResponseBody {
             let Some(piece) = self.pieces.as_mut_slice().first_mut() else { break };
             if let Some(begin) = piece.split_begin(COPIED_BYTES - frame.text.len()) {
                 frame.text.extend_from_slice(begin.bytes(&self.text));
-                break; // the next frame has more of the piece
+                break; // the next frame has more of the slice
             }
             match self.pieces.next() {
                 Some(piece) if piece.is_copied() => {
@@ -231,7 +231,7 @@ impl BodyBuilder {
         let mut parts = self.pieces.iter().filter(|piece| matches!(piece, BodySlice::CodedPart(_)));
         parts.try_for_each(|part| part.stored().map_or(Ok(()), SegmentSlice::probe_to_send))?;
         if self.pieces.len() > FRAME_PIECES && residency::memory_is_short() {
-            residency::not_here()?; // short pieces are copied before they are sent, which touches them
+            residency::not_here()?; // short slices are copied before they are sent, which touches them
         }
         Ok(ResponseBody::new(self, None))
     }
@@ -295,7 +295,7 @@ mod tests {
         assert!(frames > 2, "{frames} frames");
     }
 
-    /// A body of a long piece and of many short ones, and its bytes.
+    /// A body of a long slice and of many short ones, and its bytes.
     fn long_among_short(long: &[u8], is_shared: bool) -> (ResponseBody, Vec<u8>) {
         let mut builder = BodyBuilder::default();
         if is_shared {
@@ -321,7 +321,7 @@ mod tests {
             let mut sent = Vec::new();
             while body.pieces.len() > FRAME_PIECES {
                 let mut frame = body.next_write();
-                let copied = frame.remaining(); // no piece is stored
+                let copied = frame.remaining(); // no slice is stored
                 assert!(copied < FRAME_TEXT, "{copied} bytes");
                 assert!(frame.held() <= FRAME_TEXT + FRAME_ROOM * size_of::<BodySlice>());
                 sent.extend_from_slice(&frame.copy_to_bytes(copied));

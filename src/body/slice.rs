@@ -7,10 +7,10 @@ use neve_record::coding::Coding;
 use neve_record::precompressed::Precompressed;
 use neve_store::SegmentSlice;
 
-/// Shorter pieces of a long body are copied.
+/// Shorter slices of a long body are copied.
 pub(super) const COPIED_BELOW: usize = 1024;
 
-/// A piece of a body.
+/// A slice of a body.
 #[derive(Debug)]
 pub(crate) enum BodySlice {
     /// Written for this reply: where in its text.
@@ -38,7 +38,7 @@ impl BodySlice {
         self.stored().is_none_or(|slice| slice.len() < COPIED_BELOW)
     }
 
-    /// Splits the first `len` bytes off, if it is a longer piece of text.
+    /// Splits the first `len` bytes off, if it is a longer slice of text.
     pub(super) fn split_begin(&mut self, len: usize) -> Option<Self> {
         match self {
             Self::Text(range) if range.len() > len => {

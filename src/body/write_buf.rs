@@ -10,12 +10,12 @@ use neve_store::residency::Cold;
 
 use super::slice::{BodySlice, BodySlices};
 
-/// The pieces that are not sent yet.
+/// The slices that are not sent yet.
 #[derive(Debug, Default)]
 pub(crate) struct WriteBuf {
     pieces: BodySlices,
     text: Vec<u8>,
-    /// The first piece that is not sent.
+    /// The first slice that is not sent.
     next: usize,
     /// Bytes of it that are sent.
     at: usize,
@@ -23,7 +23,7 @@ pub(crate) struct WriteBuf {
 }
 
 impl WriteBuf {
-    /// Pieces of `remaining` bytes, and the text that some of them are of.
+    /// Slices of `remaining` bytes, and the text that some of them are of.
     pub(super) fn new(pieces: BodySlices, text: Vec<u8>, remaining: usize) -> Self {
         Self { pieces, text, next: 0, at: 0, remaining }
     }
@@ -78,7 +78,7 @@ impl WriteBuf {
         next.map(|(piece, range)| IoSlice::new(&piece.bytes(&self.text)[range]))
     }
 
-    /// The next so many bytes as pieces, with the range in each.
+    /// The next so many bytes as slices, with the range in each.
     fn ahead(&self, bytes_max: usize) -> impl Iterator<Item = (&BodySlice, Range<usize>)> {
         let (mut from, mut left) = (self.at, bytes_max);
         self.pieces[self.next..].iter().map_while(move |piece| {
@@ -86,7 +86,7 @@ impl WriteBuf {
                 return None;
             }
             let len = piece.bytes(&self.text).len().min(from.saturating_add(left));
-            // Only the first piece may be sent in part.
+            // Only the first slice may be sent in part.
             let range = mem::take(&mut from)..len;
             left -= range.len();
             Some((piece, range))
@@ -98,7 +98,7 @@ impl WriteBuf {
         self.text.capacity() + self.pieces.capacity() * size_of::<BodySlice>()
     }
 
-    /// Pieces that are not sent whole.
+    /// Slices that are not sent whole.
     pub(crate) fn pieces_left(&self) -> usize {
         self.pieces.len() - self.next
     }

@@ -19,7 +19,7 @@ use crate::config::Endpoint;
 use crate::config::settings::FetchConfig;
 use crate::shared::Status;
 
-/// Room that an answer gets before it comes, at most.
+/// Space that an answer gets before it comes, at most.
 const BODY_BYTES_EXPECTED_MAX: u64 = 2 << 20;
 /// Bytes around a result in a response of its own, with an id of two digits.
 const ENVELOPE_BYTES: usize = envelope::PREFIX.len()
@@ -146,7 +146,7 @@ impl RpcClient {
         Ok(body)
     }
 
-    /// The whole body in one piece. Each frame is copied at once: kept until the end, each would
+    /// The whole body in one buffer. Each frame is copied at once: kept until the end, each would
     /// keep a connection's whole buffer.
     async fn read(&self, mut body: Limited<Incoming>) -> Result<Bytes, CallError> {
         let usual = || self.body_bytes.load(Ordering::Relaxed);

@@ -116,7 +116,7 @@ impl StreamClient {
             let is_kept = kept.is_some();
             let mut sender = match kept {
                 Some(sender) => sender,
-                // Boxed: each request would have room for it, and move it.
+                // Boxed: each request would have space for it, and move it.
                 None => Box::pin(self.connect()).await?,
             };
             match sender.try_send_request(request).await {

@@ -349,7 +349,7 @@ fn page_of_errors_is_generated_from_the_code() {
     check("errors.md", &errors());
 }
 
-/// Pieces of the texts that vary stand in the code, and so do the reasons of closes.
+/// Fragments of the texts that vary stand in the code, and so do the reasons of closes.
 #[test]
 fn text_of_an_error_stands_in_the_code() {
     let code = sources("src") + &sources("crates/jsonrpc/src");

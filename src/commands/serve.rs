@@ -34,7 +34,7 @@ use crate::observe::{self, Admin, MetricsPage, head_age, process, progress};
 use crate::rpc::methods::Below;
 use crate::shared::{Serving, Status, ThreadCounters};
 
-/// Time for work on blocking threads that is under way when all else has ended, and least time for the writer.
+/// Time for work on blocking threads that still runs when all else has ended, and least time for the writer.
 const ENDING_MAX: Duration = Duration::from_secs(5);
 
 /// Serves until SIGTERM or SIGINT.

@@ -261,7 +261,7 @@ fn arg(setting: &Setting, heading: &'static str) -> Arg {
     }
 }
 
-/// Returns what `-h` has room for: a screen shows ten settings.
+/// Returns what `-h` has space for: a screen shows ten settings.
 fn first_sentence(help: &str) -> &str {
     help.find(". ").map_or(help, |end| &help[..=end])
 }

@@ -2,8 +2,8 @@
 //!
 //! A file has a line of JSON that says what it is, then the block, then its receipts, as they came. One of a page of
 //! an archive has the page behind that line.
-//! Data of upstreams and pages of an archive have a room each: number and bytes are bounded, and the oldest of the
-//! same room go.
+//! Data of upstreams and pages of an archive have a quota each: number and bytes are bounded, and the oldest of the
+//! same quota go.
 
 use std::collections::{HashSet, VecDeque};
 use std::fs;
@@ -19,18 +19,18 @@ use tracing::warn;
 
 use crate::shared::lock::lock;
 
-/// Files of a room at most.
+/// Files of a quota at most.
 const FILES_MAX: usize = 64;
-/// Files of a room that wait for the disk at most. Beyond it they are not kept. An accepted payload is offered only once,
+/// Files of a quota that wait for the disk at most. Beyond it they are not kept. An accepted payload is offered only once,
 /// so it may wait beside as many refused ones.
 const WAITING_MAX: usize = 8;
 /// Verdict on the payload that was served in place of a refused one.
 pub(crate) const ACCEPTED: &str = "accepted";
-/// Number of rejections of a room that are remembered and not kept again: a height is requested until it is
+/// Number of rejections of a quota that are remembered and not kept again: a height is requested until it is
 /// proven.
 const KNOWN_MAX: usize = 1024;
 
-/// Origin of rejected data. Each has a room of its own, so that none drives out the evidence of another.
+/// Origin of rejected data. Each has a quota of its own, so that none drives out the evidence of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EvidenceOrigin {
     Upstream,
@@ -38,7 +38,7 @@ enum EvidenceOrigin {
 }
 
 impl EvidenceOrigin {
-    /// Bytes of all files of the room at most.
+    /// Bytes of all files of the quota at most.
     fn bytes_max(self) -> usize {
         match self {
             Self::Upstream => 64 << 20,

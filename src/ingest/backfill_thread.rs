@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use super::written::{Stopped, note_written};
 use crate::shared::IngestReservation;
 
-/// Messages that may wait. What bounds memory is their room.
+/// Messages that may wait. Their reservations bound memory.
 const MESSAGES_MAX: usize = 256;
 
 enum BackfillWork {

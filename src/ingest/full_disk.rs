@@ -22,7 +22,7 @@ impl Step {
         match evicted {
             // The disk refuses removals: with more files nothing would be gained.
             Evicted { waiting: true, .. } => Self::Pause,
-            // Something went, so there may be room at once.
+            // Something went, so there may be space at once.
             Evicted { segments, quarantined, .. } if segments + quarantined > 0 => Self::Append,
             Evicted { held: 1.., .. } if has_paused => Self::EvictHeld,
             _ => Self::Pause,

@@ -88,7 +88,7 @@ impl Packer {
         self.gate.is_pressed.store(is_pressed, Ordering::Relaxed);
     }
 
-    /// True if work is under way.
+    /// True if work is running.
     pub(super) fn is_at_work(&self) -> bool {
         self.under_way.is_some()
     }
@@ -103,7 +103,7 @@ impl Packer {
     }
 
     /// Begins to pack the next range that is due, or else to split a segment of which no range can be packed. Does
-    /// nothing while such work is under way.
+    /// nothing while such work is running.
     pub(super) fn begin(&mut self, writer: &Writer) {
         // A range that waits until neve has caught up may be evicted by then.
         if self.under_way.is_none()

@@ -11,7 +11,7 @@ use super::backfill_thread::BackfillThread;
 use super::written::Stopped;
 use crate::shared::IngestReservation;
 
-/// Messages that may wait. What bounds memory is their room.
+/// Messages that may wait. Their reservations bound memory.
 const MESSAGES_MAX: usize = 1024;
 
 /// Work of the writer thread.

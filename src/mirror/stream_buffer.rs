@@ -2,7 +2,7 @@
 //!
 //! A task that needs a height waits here for it while the stream approaches it. Otherwise it requests the height
 //! over JSON-RPC. The waiting records are bounded in bytes. Beyond the bound the stream is not read until there
-//! is room.
+//! is space.
 
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
@@ -95,7 +95,7 @@ impl StreamBuffer {
         self.change(|state| *state = State::default());
     }
 
-    /// Takes a height from the stream, once there is room. What is below `stored` is not needed.
+    /// Takes a height from the stream, once there is space. What is below `stored` is not needed.
     pub(crate) async fn put(&self, height: u64, texts: StreamedPayload, stored: u64) {
         while self.room(|| !self.is_full(stored)).await.is_err() {
             // No task takes them: the heights were fetched otherwise, and the stream would stand
@@ -111,7 +111,7 @@ impl StreamBuffer {
         });
     }
 
-    /// Waits until there is room. Fails if nothing changes for a while.
+    /// Waits until there is space. Fails if nothing changes for a while.
     async fn room(&self, has_room: impl Fn() -> bool) -> Result<(), Elapsed> {
         let mut changes = self.changes.subscribe();
         loop {
@@ -149,7 +149,7 @@ impl StreamBuffer {
                     // `change` takes the lock, too.
                     drop(state);
                     if texts.is_some() {
-                        self.change(|_| {}); // there is room
+                        self.change(|_| {}); // there is space
                     }
                     return texts;
                 }

@@ -1,4 +1,4 @@
-//! Room that is left: disk and memory against their bounds, and the time until the disk is full.
+//! Space that is left: disk and memory against their bounds, and the time until the disk is full.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::AtomicUsize;

@@ -49,7 +49,7 @@ pub(crate) struct Admin {
     pub connections: Arc<AtomicUsize>,
     /// Bytes of blocks that wait for the disk.
     pub queue_bytes: Arc<AtomicU64>,
-    /// Room for blocks on their way.
+    /// Budget of blocks in flight.
     pub budget: IngestBudget,
     /// Time spent in each stage of ingest.
     pub busy: Arc<StageTimes>,

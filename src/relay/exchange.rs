@@ -150,7 +150,7 @@ impl Relay {
         let now = TokioInstant::now();
         let mut counted = Counted::new(now);
         if let Some(sent) = request.sends.filter(|_| self.state.config.broadcast) {
-            // Boxed, as rare ways below: each call would have room for them, and move it.
+            // Boxed, as rare ways below: each call would have space for them, and move it.
             return Box::pin(self.broadcast(request, sent, counted)).await;
         }
         match self.ask(request, now, now + self.state.config.timeout).await {

@@ -108,7 +108,7 @@ impl Relay {
         })
     }
 
-    /// Takes the next upstream for a hedge, if the budget and the upstream have room.
+    /// Takes the next upstream for a hedge, if the budget and the upstream allow it.
     fn second(
         &self,
         rest: &mut Peekable<vec::IntoIter<Candidate>>,

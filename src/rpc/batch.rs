@@ -35,7 +35,7 @@ enum BatchStop {
 }
 
 impl BatchStop {
-    // Boxed: each call of a batch would have room for a response that is rare.
+    // Boxed: each call of a batch would have space for a response that is rare.
     fn with(reply: RpcResponse) -> Self {
         Self::With(Box::new(reply))
     }

@@ -237,7 +237,7 @@ fn may_pass(message: &Message<'_>) -> bool {
     let method = message.method();
     let is_word = method.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.".contains(&b));
     // Other servers behind the node may read names in another way. Letters, digits, `_` and `.`
-    // leave no room for that.
+    // do not allow that.
     matches!(message.kind(), Kind::Call | Kind::Notification)
         && is_word
         && !is_never_relayed(&method)

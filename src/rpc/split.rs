@@ -335,7 +335,7 @@ mod tests {
         split.end();
         let answer = format!(r#"[{{"jsonrpc":"2.0","id":0,"result":"{}"}}]"#, "x".repeat(1 << 20));
         let fillings = [Filling { response: Ok(answer.into()), ..Filling::none() }];
-        let (memory, pieces) = (plenty(), 1024); // `Mixed::reserved` sees to the list of pieces
+        let (memory, pieces) = (plenty(), 1024); // `Mixed::reserved` sees to the list of slices
         assert!(split.reserve(memory.account(address(1)), &fillings));
         assert!(split.fill(&fillings).unwrap().body.held() < memory.used() + pieces);
     }

@@ -22,18 +22,18 @@ const COPIES: u64 = 3;
 /// not given back.
 const NOTES: u64 = 2;
 
-/// Room for the bytes of blocks. Clones are the same room, and the same consumer.
+/// Budget for the bytes of blocks. Clones are the same budget, and the same consumer.
 #[derive(Clone)]
 pub(crate) struct IngestBudget {
     room: Arc<Semaphore>,
-    /// Room for one more height of this consumer.
+    /// Reservation for one more height of this consumer.
     spare: Arc<Semaphore>,
     max: u32,
     /// Bytes that a height takes: of the largest lately.
     height: Arc<AtomicU64>,
 }
 
-/// Room that is taken, and given back when this is dropped.
+/// Bytes that are taken, and given back when this is dropped.
 #[derive(Debug)]
 pub(crate) enum IngestReservation {
     /// Bytes of the bound.
@@ -64,7 +64,7 @@ impl IngestBudget {
         Self { spare: Arc::new(Semaphore::new(1)), ..self.clone() }
     }
 
-    /// Room for one more height, if there is any; the spare room only `if_alone`, while the consumer
+    /// Reserves one more height, if the budget allows it; the spare reservation only `if_alone`, while the consumer
     /// fetches nothing.
     pub(crate) fn take(&self, if_alone: bool) -> Option<IngestReservation> {
         let units = self.units(COPIES * self.height.load(Ordering::Relaxed));
@@ -75,7 +75,7 @@ impl IngestBudget {
         spare.map(|permit| IngestReservation::Spare { _permit: permit })
     }
 
-    /// Waits until there may be room again: the spare room too `if_alone`.
+    /// Waits until the budget may allow one more height: the spare reservation too `if_alone`.
     pub(crate) async fn freed(&self, if_alone: bool) {
         let units = self.units(COPIES * self.height.load(Ordering::Relaxed));
         // What is acquired is given back at once.
@@ -86,7 +86,7 @@ impl IngestBudget {
     }
 
     /// Fits a reservation to a height that came with `bytes`: returns the bytes that are too many, or
-    /// takes those that lack, as far as there is room.
+    /// takes those that lack, as far as the budget allows.
     pub(crate) fn fit(&self, room: &mut IngestReservation, bytes: u64) {
         // No atomic step: a lost update costs little, as the number is an estimate.
         let expected = self.height.load(Ordering::Relaxed);
@@ -123,7 +123,7 @@ mod tests {
             taken.push(room);
         }
         assert_eq!((taken.len(), budget.taken()), (2, 6 << 20));
-        // They turn out smaller: there is room for more, and more are taken at a time.
+        // They turn out smaller: the budget has space for more, and more are taken at a time.
         taken.iter_mut().for_each(|room| budget.fit(room, 16 << 10));
         assert_eq!(budget.taken(), 2 * (24 << 10));
         while let Some(mut room) = budget.take(false) {
@@ -148,12 +148,12 @@ mod tests {
         assert_eq!(budget.taken(), 0);
     }
 
-    /// However long the other consumer keeps its room.
+    /// However long the other consumer keeps its reservation.
     #[test]
     fn each_consumer_has_room_for_one_besides() {
         let budget = IngestBudget::new(1);
         let other = budget.consumer();
-        let all = budget.take(false).unwrap(); // a height larger than all room takes all of it
+        let all = budget.take(false).unwrap(); // a height larger than the budget takes all of it
         assert!(budget.take(false).is_none() && other.take(false).is_none());
         let (mut spare, its) = (budget.take(true).unwrap(), other.take(true).unwrap());
         assert!(budget.take(true).is_none() && other.take(true).is_none());

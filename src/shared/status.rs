@@ -211,7 +211,7 @@ pub(crate) struct Status {
     backfill: Mutex<Option<Backfill>>,
     mirror: Mutex<Option<MirrorStatus>>,
     archive: Mutex<Option<ArchiveStatus>>,
-    /// Place where the catch-up under way began, plus 1.
+    /// Place where the running catch-up began, plus 1.
     catch_up_from: AtomicU64,
     /// True if the upstream writes heads as v1.15 does.
     helicon_heads: AtomicBool,

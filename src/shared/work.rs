@@ -163,7 +163,7 @@ pub(crate) fn has_gone(stream: impl AsFd) -> bool {
     let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
     // The kernel reports HUP and ERR unasked.
     let mut asked = [PollFd::new(&stream, PollFlags::RDHUP)];
-    // If the system cannot say, the deadline ends the work.
+    // If the kernel cannot say, the deadline ends the work.
     poll(&mut asked, Some(&Timespec::default())).is_ok() && asked[0].revents().intersects(gone)
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::client::Backoff;
 use crate::config::settings::LiveRate;
 
-/// Heights under way at first: an upstream that nothing is known of.
+/// Heights in flight at first: an upstream that nothing is known of.
 const BEGIN: f64 = 8.0;
 /// Time of the quickest answers below which an upstream is near. There a head takes as long as the other
 /// requests before it.
@@ -49,7 +49,7 @@ impl Queue {
     }
 }
 
-/// Heights that may be under way, by additive increase and multiplicative decrease.
+/// Heights that may be in flight, by additive increase and multiplicative decrease.
 #[derive(Debug, Clone)]
 pub(crate) struct ConcurrencyLimit {
     size: f64,
@@ -70,7 +70,7 @@ impl ConcurrencyLimit {
         Self { size: BEGIN.min(max), max, mean: 0.0, quickest: 0.0, last: None, shrunk: None }
     }
 
-    /// Heights that may be under way.
+    /// Heights that may be in flight.
     pub(crate) fn size(&self) -> usize {
         #[expect(clippy::cast_sign_loss, reason = "it is at least 1")]
         let size = self.size as usize;

@@ -3,7 +3,7 @@
 //! A task that needs a height requests a [`FetchPermit`]. Heights for following come first, then
 //! those between store and head, then history, each in order. A height goes to the upstream that
 //! will likely answer first. That upstream must be of the right chain and rules, have the height,
-//! not be paused, and have room in its window and rate. Following does not wait for a window.
+//! not be paused, and have a free place in its window and rate. Following does not wait for a window.
 //! History comes one height at a time while a head is in flight.
 
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 //! answers, and proven.
 //!
 //! Input is the exact text of a `result`: of `eth_getBlockByNumber(n, true)` for a [`Block`], of
-//! `eth_getBlockReceipts` for [`Receipts`]. Reading says where in the text each piece is, so that
+//! `eth_getBlockReceipts` for [`Receipts`]. Reading says where in the text each field is, so that
 //! other answers can be cut from it, and checking makes a type of its own:
 //!
 //! ```text

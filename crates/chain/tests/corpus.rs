@@ -152,7 +152,7 @@ fn without_body(full: &str) -> String {
     text
 }
 
-/// Single transactions and receipts are pieces of the two answers.
+/// Single transactions and receipts are slices of the two answers.
 #[test]
 fn spans_are_the_answers_about_one_transaction() {
     let mut found = (0, 0);

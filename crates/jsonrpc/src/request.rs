@@ -21,7 +21,7 @@ pub enum Request<'a> {
 /// The messages of a batch, in order.
 pub type Messages<'a> = Vec<Message<'a>>;
 
-/// Room for as many is made at once.
+/// Space for as many is made at once.
 const MESSAGES_ROOM: usize = 128;
 /// Hardly a message is shorter.
 const MESSAGE_BYTES: usize = 64;

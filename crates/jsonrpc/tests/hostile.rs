@@ -34,7 +34,7 @@ fn swallow(body: &[u8]) {
     }
 }
 
-/// Pieces that requests are made of, in any order.
+/// Fragments that requests are made of, in any order.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     let words = [
         "{",

@@ -434,7 +434,7 @@ fn text_before_a_height_does_not_make_it_too_long() {
     let file = sample_file().bytes;
     let file = PackedFile::open(&file[..]).unwrap();
     let height = file.height(*file.heights().start()).unwrap();
-    // The length that a text may have; the system gives zeros without memory.
+    // The length that a text may have; the kernel gives zeros without memory.
     let mut out = vec![0; 64 << 20];
     height.receipts(&mut out).unwrap();
     height.block(TotalDifficulty::Zero, &mut out).unwrap();

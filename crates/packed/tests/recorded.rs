@@ -38,7 +38,7 @@ fn recorded_blocks_come_back_byte_for_byte_and_files_are_those_of_before() {
     assert_eq!(found, fs::read_to_string(GOLDEN).unwrap());
 }
 
-/// Facts that find no room are taken from the texts again.
+/// Facts that find no space are taken from the texts again.
 #[test]
 fn file_is_the_same_however_many_facts_wait_in_memory() {
     let texts = &recorded("v1.15.0")[180..260];

@@ -106,7 +106,7 @@ fn pieces_of(block: &Block<'_>) -> FieldOffsets {
     }
 }
 
-/// Text made from a block's by taking stretches out and putting others in, and where the pieces
+/// Text made from a block's by taking stretches out and putting others in, and where the fields
 /// went. Stretches come in ascending order.
 struct Edit<'a> {
     text: &'a [u8],

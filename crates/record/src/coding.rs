@@ -58,7 +58,7 @@ fn deflate(plain: &[u8]) -> io::Result<Vec<u8>> {
     loop {
         let rest = &plain[compress.total_in() as usize..];
         compress.compress_vec(rest, &mut blocks, FlushCompress::Sync).map_err(io::Error::other)?;
-        // There was room left: all of it is out, the boundary too.
+        // There was space left: all of it is out, the boundary too.
         if compress.total_in() as usize == plain.len() && blocks.len() < blocks.capacity() {
             return Ok(blocks);
         }

@@ -137,7 +137,7 @@ impl Maker {
 }
 
 /// Makes a height by its place in the range: some as long as texts may be, and others with as many new terms and words as
-/// the indexes and the file have room for.
+/// the indexes and the file have space for.
 fn hostile(maker: &mut Maker, height: u64) -> Texts {
     match height - FIRST {
         1 => maker.height(height, 0, &Logs::Short(75_000)),

@@ -98,7 +98,7 @@ pub enum Error {
         limit: u64,
     },
 
-    /// There is no room for another segment. Nothing was written; the same call may succeed later.
+    /// There is no space for another segment. Nothing was written; the same call may succeed later.
     #[error(
         "disk nearly full at {}: {free} bytes free, {needed} needed and {reserve} kept in reserve; \
          free some space or lower --retain-bytes or --retain-age",

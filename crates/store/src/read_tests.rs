@@ -305,7 +305,7 @@ fn withdrawal_with_failed_reads_is_followed_by_a_deeper_one() {
     assert_all(&open(store.path()).unwrap(), &written);
 }
 
-/// Sends a file to another store, in pieces, with a restart between them. False if it could not be sent or taken.
+/// Sends a file to another store, in chunks, with a restart between them. False if it could not be sent or taken.
 fn transfer(from: &Path, to: &mut Opened, packed: bool) -> Result<bool, Error> {
     let base = 8;
     let sent = if packed {

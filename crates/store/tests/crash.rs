@@ -135,7 +135,7 @@ impl Run {
 }
 
 /// Returns the bounds of the store's content when `ops` operations were done: the content known when the
-/// last call returned, and that which the call under way would have made.
+/// last call returned, and that which the running call would have made.
 fn bounds(known: &[Known], ops: usize) -> (&Known, &Known) {
     let after = known.partition_point(|known| known.ops <= ops);
     let before = &known[after.saturating_sub(1)];

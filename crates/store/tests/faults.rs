@@ -198,7 +198,7 @@ fn full_disk_at_the_removals_of_a_start_stops_nothing() {
     assert_eq!(files(dir.path(), ".new"), Vec::<String>::new());
 }
 
-/// The removal of a leftover is refused, and the file is made anew before there is room for what waits.
+/// The removal of a leftover is refused, and the file is made anew before there is space for what waits.
 #[test]
 fn unfinished_file_that_is_made_anew_outlives_a_refused_removal() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Segments that arrive as files: in pieces, over restarts, whole or not at all.
+//! Segments that arrive as files: in chunks, over restarts, whole or not at all.
 
 use std::path::Path;
 use std::sync::mpsc;

@@ -1,4 +1,4 @@
-//! Packed files that arrive: in pieces, over restarts, whole or not at all.
+//! Packed files that arrive: in chunks, over restarts, whole or not at all.
 
 use std::fs;
 use std::path::Path;

@@ -202,7 +202,7 @@ fn full_disk_at_the_names_of_files_that_a_start_sets_aside_is_waited_out() {
     }
 }
 
-/// The operator makes room by that.
+/// The operator makes space by that.
 #[test]
 fn removal_of_files_that_a_full_disk_kept_stops_nothing() {
     for (damaged, at_once) in [(16, false), (16, true), (36, false), (36, true)] {

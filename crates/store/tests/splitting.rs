@@ -157,7 +157,7 @@ fn split_without_room_for_the_parts_writes_nothing() {
         Done::Allocate(_, bytes) => Some(*bytes),
         _ => None,
     });
-    // One part has room, and the part behind it would take what the first one has not given back.
+    // One part has space, and the part behind it would take what the first one has not given back.
     *recorder.free.lock().unwrap() = Some(allocated.unwrap() + 1);
     let before = recorder.len();
     let parts = store.writer.begin_split(12, 0).expect("8 to 12").run(&mut || true);

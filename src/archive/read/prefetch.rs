@@ -106,9 +106,9 @@ impl Prefetch {
         }
     }
 
-    /// Takes a segment to bring; `None` if it is under way, or if no place is free.
+    /// Takes a segment to bring; `None` if it is in flight, or if no place is free.
     fn take(self: &Arc<Self>, entry: &SegmentEntry) -> Option<UnderWay> {
-        // The place first: a segment that gets none is not under way.
+        // The place first: a segment that gets none is not in flight.
         let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
         let (is_new, digest) = (lock(&self.under_way).insert(entry.digest), entry.digest);
         is_new.then(|| UnderWay { prefetch: Arc::clone(self), digest, _place: place })

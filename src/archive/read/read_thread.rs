@@ -11,7 +11,7 @@ use tracing::debug;
 const NAME: &str = "archive-read";
 /// Nice value of all threads: serving threads come first.
 const NICE: i32 = 10;
-/// Threads that wait for the disk or compute: as many as reads of a directory may be under way, and as many others.
+/// Threads that wait for the disk or compute: as many as reads of a directory may be in flight, and as many others.
 const THREADS_MAX: usize = 128;
 
 /// The thread. It ends soon after this is dropped.

@@ -172,7 +172,7 @@ pub(super) async fn own_manifest(
     let mut reads = 1;
     loop {
         match own_manifest_once(archive, options).await {
-            // Another process with this memory may have put a later one while the answer was under way.
+            // Another process with this memory may have put a later one while the answer was in flight.
             Err(Failed::Earlier { .. }) if reads < READS_MAX => reads += 1,
             read => return read,
         }

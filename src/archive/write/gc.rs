@@ -23,7 +23,7 @@ const READERS_AGAIN: Duration = Duration::from_mins(2);
 /// deletion of a machine that sleeps.
 const BATCH: usize = 256;
 const BATCH_TIME_MAX: Duration = Duration::from_mins(5);
-/// Age from which an object is none of a trial or a PUT under way.
+/// Age from which an object is none of a running trial or PUT.
 const PUT_TIME_MAX: Duration = Duration::from_hours(1);
 /// Deletions in flight.
 const AT_ONCE: usize = 8;
@@ -99,7 +99,7 @@ pub(crate) async fn gc(
     if begun.await?.is_some() {
         end(&writer, how, &mut done, &mut progress).await?;
     }
-    // Old enough to be none of a trial or a PUT under way.
+    // Old enough to be none of a running trial or PUT.
     let youngest = before(now, how.older_than.max(PUT_TIME_MAX));
     done.trials = without_trials(archive, how, youngest).await?;
     done.staged = without_staged(archive, chain_id, youngest, how.is_dry).await?;

@@ -30,7 +30,7 @@ const STALLED: Duration = Duration::from_mins(5);
 /// Time for the last writes and syncs.
 const FINISH_TIME_MAX: Duration = Duration::from_mins(5);
 
-/// A pull under way.
+/// A running pull.
 struct Pull {
     serving: Arc<Serving>,
     status: Arc<Status>,

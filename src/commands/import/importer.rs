@@ -60,7 +60,7 @@ pub(super) struct ImportBegin {
     pub(super) chain_id: Option<u64>,
 }
 
-/// An import under way.
+/// A running import.
 pub(super) struct Importer {
     serving: Arc<Serving>,
     /// Tells the packer what it may pack.

@@ -215,7 +215,7 @@ impl Listeners {
         }
     }
 
-    /// Stops accepting, lets answers under way finish, and says if they did not.
+    /// Stops accepting, lets responses in flight finish, and says if they did not.
     pub(crate) async fn drain(self, limit: Duration) {
         info!("draining connections");
         let _ = self.drain.send(true);

@@ -223,7 +223,7 @@ pub struct Limits {
     pub(crate) queue: QueueLimits,
     /// Open connections. A node has no such limit; descriptors end at some point.
     pub connections_max: usize,
-    /// Those of one address. With a quarter for each, three addresses leave room for others.
+    /// Those of one address. With a quarter for each, three addresses leave a quarter for others.
     pub connections_address_max: usize,
 }
 

@@ -14,7 +14,7 @@ use super::transfer::{
 use crate::archive::{ArchiveSource, Failed, identity_of};
 use crate::fetch::{Follower, HeightFetcher};
 
-/// Segments that are under way or being proven.
+/// Segments that are in flight or being proven.
 const AHEAD: usize = 2;
 
 /// Takes segments of the archive that lie below the first height, newest first.

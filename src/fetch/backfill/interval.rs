@@ -127,7 +127,7 @@ impl<'f> BackfillInterval<'f> {
         loop {
             let (mut full, mut long) = (false, false);
             while more && !full && !long {
-                // Behind a long queue a request only holds room. One may wait, or all would stop.
+                // Behind a long queue a request only holds a reservation. One may wait, or all would stop.
                 long = pool.queue_is_long() && !pipeline.is_empty();
                 let room = if long { None } else { budget.take(pipeline.is_empty()) };
                 full = room.is_none();

@@ -34,7 +34,7 @@ const ATTEMPTS_MAX: u32 = 8;
 const SHORT_MAX: usize = 4096;
 /// A segment with a smaller part of a range's heights is short.
 const SHORT_PART: u32 = 64;
-/// Pieces of a file that wait for the disk.
+/// Chunks of a file that wait for the disk.
 const PIECES_AHEAD: usize = 16;
 
 /// Reason why the bytes of a file are not taken.

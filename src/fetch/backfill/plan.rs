@@ -26,7 +26,7 @@ pub(super) fn plan(follower: &Follower, lowest: u64) -> Option<RangeInclusive<u6
     let first = timestamp(reader, *range.start())?;
     let bytes = follower.ingest.segment_bytes();
     let has_room = has_room(follower, first, bytes);
-    // Without room it has all that it may have.
+    // Without space it has all that it may have.
     let goal = if has_room { goal(follower, *range.end()) } else { *range.start() };
     status.set_backfill(end(follower, &range, first, goal), *range.start());
     let lowest = reader.gap().map_or(lowest, |gap| lowest.max(gap.start)); // and no further at once
@@ -181,7 +181,7 @@ fn timestamp(reader: &Reader, height: u64) -> Option<u64> {
 }
 
 /// True if a further segment below the block of time `first` would be kept: it fits into the bound of bytes, with the one
-/// that the head needs next, and its newest block is young enough. Quarantined files make room for it.
+/// that the head needs next, and its newest block is young enough. Quarantined files make space for it.
 fn has_room(follower: &Follower, first: u64, segment_bytes: u64) -> bool {
     if fills_for_archive(follower) {
         return true;

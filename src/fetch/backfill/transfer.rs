@@ -96,7 +96,7 @@ pub(super) fn wanted_heights(follower: &Follower) -> Result<Range<u64>, Backfill
     Ok(goal..first)
 }
 
-/// Takes segments in order, as each must join the one above it; `ahead` are under way or being proven at once.
+/// Takes segments in order, as each must join the one above it; `ahead` are in flight or being proven at once.
 pub(super) async fn take_all<S: SegmentSource>(
     follower: &Follower,
     source: &HeightFetcher,

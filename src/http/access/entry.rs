@@ -37,7 +37,7 @@ impl Sink {
     }
 }
 
-/// An entry under way.
+/// An unfinished entry.
 pub(crate) struct AccessEntry {
     sink: Option<Sink>,
     time: SystemTime,

@@ -49,7 +49,7 @@ pub(crate) async fn serve(
     handoff: &Handoff,
 ) {
     if moved.is_new && http2::begins(&moved.read) {
-        // Boxed, as the other rare ways below: otherwise the future of each connection has room for it.
+        // Boxed, as the other rare ways below: otherwise the future of each connection has space for it.
         return Box::pin(http2::serve(moved, place, drain)).await;
     }
     let service = place.load_full();

@@ -269,7 +269,7 @@ impl Service {
         let began = Began::now();
         let rpc = &self.responder.rpc;
         let reply = match self.answer(rpc, &body.bytes, accepts, client, began).await {
-            // Boxed: hyper has room for this future from the first byte of a connection on.
+            // Boxed: hyper has space for this future from the first byte of a connection on.
             Ok(needs @ (RpcResponse::Prices | RpcResponse::Below)) => {
                 Box::pin(self.answer_fetching(needs, &body.bytes, accepts, client, began)).await
             }

@@ -1,6 +1,6 @@
 //! For mirrors: sealed segments and packed files, records as a stream. See docs/RPC.md, "Mirrors".
 //!
-//! Each download and each stream has a task of its own, which reads at most one piece ahead of its client. It ends
+//! Each download and each stream has a task of its own, which reads at most one chunk ahead of its client. It ends
 //! with its connection, which is cut if the client does not read. neve notices a client that has gone when it sends:
 //! a stream sends every five seconds, and the second of these writes fails. The number of tasks is bounded.
 
@@ -35,7 +35,7 @@ use crate::shared::{ClientAddress, Serving};
 
 /// Bytes of a file that are read at once.
 const PIECE: u64 = 256 << 10;
-/// Pieces that wait for the client.
+/// Chunks that wait for the client.
 const AHEAD: usize = 1;
 
 /// A download or a stream that is open, as long as it lives.

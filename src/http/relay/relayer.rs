@@ -164,7 +164,7 @@ impl Relayer {
         let mut response = Response::new(HttpBody::Streamed(Streamed(Box::pin(body))));
         *response.status_mut() = answer.status;
         if let Some(content_type) = answer.content_type {
-            // Not by `extend`: it makes room for one header alone, and the map grows three times.
+            // Not by `extend`: it makes space for one header alone, and the map grows three times.
             response.headers_mut().insert(CONTENT_TYPE, content_type);
         }
         if request.path.is_some() {

@@ -1,4 +1,4 @@
-//! A body on its way out through hyper: copied, piece by piece, as it is sent.
+//! A body on its way out through hyper: copied, chunk by chunk, as it is sent.
 //!
 //! hyper keeps the bytes that a socket does not take, as long as the client does not read, and touches them
 //! later. Stored bytes may have left memory by then, and the thread would wait for the disk. So hyper gets
@@ -21,7 +21,7 @@ const WINDOW: usize = 64 << 10;
 /// Bytes that are requested from the disk at once.
 const ASKED: usize = 1 << 20;
 
-/// Body that is copied piece by piece as hyper sends it.
+/// Body that is copied chunk by chunk as hyper sends it.
 #[derive(Debug)]
 pub(crate) struct CopiedBody {
     /// Bytes that hyper did not get.

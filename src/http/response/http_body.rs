@@ -1,4 +1,4 @@
-//! The body of any answer: made whole, or coming in pieces from a task of its own.
+//! The body of any answer: made whole, or coming in chunks from a task of its own.
 
 use std::fmt;
 use std::io;
@@ -35,7 +35,7 @@ impl fmt::Debug for Streamed {
     }
 }
 
-/// A body that comes in pieces.
+/// A body that comes in chunks.
 #[derive(Debug)]
 pub(crate) struct StreamBody {
     pub(crate) pieces: mpsc::Receiver<Bytes>,
@@ -53,7 +53,7 @@ impl HttpBody {
         memory: &Arc<MemoryBudget>,
         address: ClientAddress,
     ) {
-        // The others bound their own memory: a mirror's piece by piece, a relayed one by its
+        // The others bound their own memory: a mirror's chunk by chunk, a relayed one by its
         // reservation.
         if let Self::Whole(body) = self {
             body.count(counters);

@@ -175,7 +175,7 @@ impl WsConnection<'_> {
                 biased;
                 // Responses come before frames, which may arrive without a pause and would starve them.
                 Some(relayed) = self.relaying.next() => self.take_relayed(relayed).await,
-                // Boxed because it is rare: otherwise the future of each connection has room for it.
+                // Boxed because it is rare: otherwise the future of each connection has space for it.
                 Some(lent) = self.lending.next() => Box::pin(self.answer_lent(lent)).await,
                 frame = self.socket.next() => match frame {
                     Some(Ok(frame)) => self.take(frame).await,

@@ -153,7 +153,7 @@ async fn records_before_one_that_waits_for_space_are_synced_meanwhile() {
     append(0, Rules::BeforeHelicon).await.unwrap();
     assert_eq!(head(&ingest).await, Some(0));
     disk.is_full.store(true, Ordering::Relaxed);
-    append(1, Rules::Helicon).await.unwrap(); // no room for the rules, before any seal
+    append(1, Rules::Helicon).await.unwrap(); // no space for the rules, before any seal
     let limit = Instant::now() + Duration::from_mins(1);
     while status.words().store_error.is_none() {
         assert!(Instant::now() < limit, "nothing is refused");

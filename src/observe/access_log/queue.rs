@@ -81,7 +81,7 @@ mod tests {
         let dir = tempdir().expect("a directory");
         let path = dir.path().join("access.log");
         let log = AccessLog::open(AccessTarget::File(path.clone()), 64 << 10).expect("it opens");
-        // More than the queue has room for at once, so lines that are written must make room.
+        // More than the queue has space for at once, so lines that are written must make space.
         for number in 0..20_000 {
             log.write(format!("{number}\n").into_bytes());
             if number % 1000 == 0 {

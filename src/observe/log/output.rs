@@ -22,7 +22,7 @@ const SAY_INTERVAL: Duration = Duration::from_secs(1);
 static BARS: OnceLock<MultiProgress> = OnceLock::new();
 /// The queue, in a program that serves.
 static QUEUE: OnceLock<LineQueue> = OnceLock::new();
-/// Lines that the queue had no room for.
+/// Lines that the queue had no space for.
 static LOST_LINES: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
@@ -73,7 +73,7 @@ impl Write for LogOutput {
     }
 }
 
-/// Writes lines: bars make room for them. Lines that cannot be written are counted as lost. Where
+/// Writes lines: bars make space for them. Lines that cannot be written are counted as lost. Where
 /// standard error is full or closed, there is no other place to say so.
 fn write_out(lines: &[u8]) {
     let write = || io::stderr().write_all(lines);

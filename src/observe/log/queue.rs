@@ -1,5 +1,5 @@
 //! Lines on their way to a file. A serving thread never waits for the file: the queue drops the lines
-//! that it has no room for.
+//! that it has no space for.
 
 use std::io;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl LineQueue {
     /// Takes a line, which ends with a newline. Returns false if it is dropped: too much is queued.
     #[must_use]
     pub(crate) fn push(&self, line: Vec<u8>) -> bool {
-        // Room, not length: that is what it takes in memory.
+        // Capacity, not length: that is what it takes in memory.
         let bytes = line.capacity();
         // Relaxed: the count belongs to no other datum.
         let before = self.queued.fetch_add(bytes, Ordering::Relaxed);

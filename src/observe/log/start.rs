@@ -106,7 +106,7 @@ mod tests {
         };
         let _levels = queued(&config);
         for _ in 0..100 {
-            let text = "x".repeat(4096); // a pipe has room for 64 KiB
+            let text = "x".repeat(4096); // a pipe has space for 64 KiB
             let _ = thread::spawn(move || panic!("{text}")).join();
         }
         writeln!(stdout(), "went on").unwrap();

@@ -20,7 +20,7 @@ use crate::client::StreamClient;
 const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
 
 impl Relay {
-    /// Asks an upstream beside the calls of clients, if some of these failed and no other probe is under way.
+    /// Asks an upstream beside the calls of clients, if some of these failed and no other probe is in flight.
     pub(in crate::relay) fn probe_if_due(&self, place: usize) {
         if self.state.gate(place).breaker.begins_probe(Instant::now()) {
             tokio::spawn(probe(Arc::clone(&self.state), self.clients[place].clone(), place));

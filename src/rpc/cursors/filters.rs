@@ -63,7 +63,7 @@ struct HeldFilters {
 }
 
 impl Filters {
-    /// Makes room for `max` filters, of which one address may have `address_max`.
+    /// Makes places for `max` filters, of which one address may have `address_max`.
     pub(crate) fn new(max: usize, address_max: usize) -> Self {
         Self { max: max.into(), address_max: address_max.into(), held: Mutex::default() }
     }
@@ -87,7 +87,7 @@ impl Filters {
         let bytes = topic.bytes();
         let mut held = self.held();
         let mut place = self.place(&held, bytes, account);
-        // Those that became idle since the last removal make room.
+        // Those that became idle since the last removal free their places.
         let idle = if place.is_err() { held.take_idle(now) } else { Vec::new() };
         if !idle.is_empty() {
             drop(held); // the memory of many filters takes a while to give back

@@ -207,7 +207,7 @@ fn read(
     })
 }
 
-/// Reads the height of a transaction. For a packed height it appends the transaction's piece of `part`.
+/// Reads the height of a transaction. For a packed height it appends the transaction's slice of `part`.
 fn read_transaction(
     serving: &Serving,
     hash: [u8; 32],

@@ -12,7 +12,7 @@ const ENTRY_MASK: u64 = (1 << ENTRY_BITS) - 1;
 pub(super) const BUCKET_BITS_MAX: u32 = 24;
 /// Bits that say whose an entry is, in a table of several spans.
 pub(super) const MEMBER_BITS: u32 = 4;
-/// Tables whose memory is asked for at once: a processor has about as many such reads under way.
+/// Tables whose memory is asked for at once: a processor has about as many such reads in flight.
 const GROUP: usize = 32;
 
 /// Entries in buckets, by the first bits of a hash. In a table of several spans, a bucket has fewer bits of them, and

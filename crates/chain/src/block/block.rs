@@ -27,17 +27,17 @@ pub struct Block<'a> {
     pub transactions: Vec<Transaction<'a>>,
     /// Number of uncles in the response.
     pub uncles: usize,
-    /// Place where the pieces are.
+    /// Place where the fields are.
     pub layout: BlockLayout,
     /// Keys, of it or its transactions, that no known release writes.
     pub(crate) unknown: Vec<UnknownKey<'a>>,
 }
 
-/// Place where the pieces of a block are that other answers about it lack or show otherwise.
+/// Place where the fields of a block are that other answers about it lack or show otherwise.
 ///
 /// Byte ranges in the answer's text. Values are with their quotes; members are from the quote of
 /// the key to the end of the value, without a comma. Each transaction's place is in
-/// [`Transaction::span`]. A piece that is missing, which [`Form::Node`] allows for none, is `0..0`.
+/// [`Transaction::span`]. A field that is missing, which [`Form::Node`] allows for none, is `0..0`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockLayout {
     /// The value of `hash`.

@@ -112,7 +112,7 @@ impl<'a> Block<'a> {
             let checked = here.map_or(Ok(()), check_senders_of);
             let others = there.into_iter().map(|(share, thread)| match thread {
                 Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
-                Err(_) => check_senders_of(share), // the system has no more threads
+                Err(_) => check_senders_of(share), // the kernel has no more threads
             });
             // In the order of the shares: the error is the same with any number of threads.
             others.fold(checked, Result::and)

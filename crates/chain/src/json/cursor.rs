@@ -2,7 +2,7 @@
 //! remembers where each began.
 //!
 //! Written by hand because three things are wanted in one pass that no deserialiser gives: the byte
-//! range of each piece, a refusal of whatever avalanchego would have written differently, and
+//! range of each field, a refusal of whatever avalanchego would have written differently, and
 //! values borrowed from the text. Nothing here recurses, allocates, or looks at a byte more than a
 //! fixed number of times.
 

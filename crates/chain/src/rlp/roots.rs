@@ -86,7 +86,7 @@ pub struct Encodings {
 }
 
 impl Encodings {
-    /// Room for `items` of `bytes` together.
+    /// Space for `items` of `bytes` together.
     pub(crate) fn with_capacity(items: usize, bytes: usize) -> Self {
         Self { bytes: Vec::with_capacity(bytes), ends: Vec::with_capacity(items) }
     }

@@ -151,7 +151,7 @@ impl Block {
     }
 }
 
-/// A text with pieces replaced, from front to back.
+/// A text with slices replaced, from front to back.
 struct Cut<'c> {
     text: &'c [u8],
     at: usize,

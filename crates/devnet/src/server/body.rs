@@ -16,7 +16,7 @@ use hyper::{
 };
 use tokio::time::{Sleep, sleep};
 
-/// Pieces of a slow body come so far apart.
+/// Chunks of a slow body come so far apart.
 const PACE: Duration = Duration::from_millis(20);
 
 /// Reads a body. What is longer than `limit` is cut there, as avalanchego does it with a body whose

@@ -1,7 +1,7 @@
 //! Tables and dictionaries of open files in memory: those that were read last, up to a bound.
 //!
 //! A file of mainnet has half a megabyte of them in memory, and a store thousands of files. So a file
-//! reads its own again when it is asked after others have taken their room.
+//! reads its own again when it is asked after others have taken their space.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use crate::frames::model::Model;
 
 /// Bound of the memory that the tables and dictionaries of several files take together.
 ///
-/// A reader that is under way keeps those of its file beyond the bound until it ends.
+/// A running reader keeps those of its file beyond the bound until it ends.
 #[derive(Debug)]
 pub struct ModelCache {
     bytes_max: usize,
@@ -30,7 +30,7 @@ struct Kept {
 #[derive(Debug, Default)]
 struct Slot {
     model: RwLock<Option<Arc<Model>>>,
-    /// True if it was read since room was last made.
+    /// True if it was read since space was last made.
     used: AtomicBool,
 }
 

@@ -77,7 +77,7 @@ impl<S: Source> PackedFile<S> {
         Self::open_in(source, &ModelCache::new(usize::MAX))
     }
 
-    /// Opens a file whose tables take room of `cache`.
+    /// Opens a file whose tables take space of `cache`.
     pub fn open_in(source: S, cache: &Arc<ModelCache>) -> Result<Self, PackedError> {
         let page = read(&source, 0, HEADER_BYTES.min(source.len() as usize))?;
         let (header, places) = FileHeader::read(&page, source.len())?;
@@ -295,7 +295,7 @@ impl<S: Source> PackedFile<S> {
         Ok(found.into_iter().map(|height| self.header.first + u64::from(height)).collect())
     }
 
-    /// Returns the heights, ascending, of which a log may have one of the terms. They take room once, however many terms
+    /// Returns the heights, ascending, of which a log may have one of the terms. They take space once, however many terms
     /// lead to them.
     pub fn heights_of_terms(&self, terms: &[u64]) -> Result<Vec<u64>, PackedError> {
         let length = self.places[Section::Terms as usize].bytes;

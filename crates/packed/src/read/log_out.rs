@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-/// Room for the text of a log: a usual length.
+/// Space for the text of a log: a usual length.
 pub(super) const LOG_ROOM: usize = 700;
-/// Logs that room is made for at once.
+/// Logs that space is made for at once.
 pub(super) const LOGS_RESERVED: usize = 4096;
 
 /// Logs that [`PackedHeight::logs`](crate::PackedHeight::logs) found: their texts with commas between them.
@@ -30,7 +30,7 @@ impl LogOut {
         self.text.get(self.before..).unwrap_or_default()
     }
 
-    /// Makes room for so many more logs of usual length.
+    /// Makes space for so many more logs of usual length.
     pub(crate) fn reserve(&mut self, logs: usize) {
         self.text.reserve(logs.min(LOGS_RESERVED) * LOG_ROOM);
         self.found.reserve(logs.min(LOGS_RESERVED));

@@ -10,9 +10,9 @@ use crate::read::log_out::{LOG_ROOM, LOGS_RESERVED};
 use crate::read::text::TotalDifficulty;
 use crate::stream::header::LOGS_BLOOM;
 
-/// Room for the text of a receipt without its logs: a usual length.
+/// Space for the text of a receipt without its logs: a usual length.
 pub(super) const RECEIPT_ROOM: usize = 1250;
-/// Room for the text of a transaction: a usual length.
+/// Space for the text of a transaction: a usual length.
 pub(super) const TRANSACTION_ROOM: usize = 1100;
 
 impl Fields<'_> {

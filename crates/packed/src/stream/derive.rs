@@ -50,7 +50,7 @@ pub(crate) fn hashes(chunk: &Chunk, signatures: &[[u8; 64]]) -> Vec<B256> {
 /// of several chunks, and words of their blooms.
 #[derive(Debug, Default)]
 pub(crate) struct Messages {
-    /// Room that is used again.
+    /// Buffer that is used again.
     fields: Vec<u8>,
     bytes: Vec<u8>,
     ends: Vec<usize>,
@@ -90,7 +90,7 @@ impl Messages {
     }
 }
 
-/// Appends the encoding of a transaction. `fields` is room that is used again.
+/// Appends the encoding of a transaction. `fields` is a buffer that is used again.
 fn encode(chunk: &Chunk, tx: &Tx, signature: &[u8; 64], fields: &mut Vec<u8>, out: &mut Vec<u8>) {
     fields.clear();
     let input = chunk.data.get(tx.input.clone()).unwrap_or_default();

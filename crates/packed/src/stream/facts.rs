@@ -96,7 +96,7 @@ impl Chunk {
             + self.access_bytes
     }
 
-    /// Makes room for usual counts.
+    /// Makes space for usual counts.
     pub(crate) fn reserve(&mut self, txs: usize, logs: usize) {
         // A forged frame may name far more than it holds.
         self.txs.reserve(txs.min(32));

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use foldhash::SharedSeed;
 use foldhash::fast::{FoldHasher, SeedableRandomState};
 
-/// Keys of this process: of the system's random numbers, as those of the standard library's maps.
+/// Keys of this process: of the kernel's random numbers, as those of the standard library's maps.
 static SEED: LazyLock<(u64, SharedSeed)> = LazyLock::new(|| {
     let random = || RandomState::new().hash_one(0_u64);
     (random(), SharedSeed::from_u64(random()))

@@ -234,7 +234,7 @@ impl<'a> Reader<'a> {
         Ok(list)
     }
 
-    /// Takes room for an entry of an access list.
+    /// Takes space for an entry of an access list.
     fn take_room(&mut self, bytes: usize) -> Result<(), PackedError> {
         self.chunk.access_bytes += bytes;
         self.room().map(drop)

@@ -71,14 +71,14 @@ fn go_on(proceed: &mut dyn FnMut() -> ControlFlow<()>) -> Result<(), PackError> 
     if proceed().is_break() { Err(PackError::Stopped) } else { Ok(()) }
 }
 
-/// Heights as a pass leaves them: `None` for one that found no room, a reason for one that is stored as it came.
+/// Heights as a pass leaves them: `None` for one that found no space, a reason for one that is stored as it came.
 type Passed<T> = Vec<Result<Option<T>, Reason>>;
 
-/// Room for heights that wait.
+/// Space for heights that wait.
 struct Room(usize);
 
 impl Room {
-    /// Keeps a value if there is room for its bytes.
+    /// Keeps a value if there is space for its bytes.
     fn keep<T>(&mut self, value: T, bytes: usize) -> Option<T> {
         self.0 = self.0.checked_sub(bytes)?;
         Some(value)
@@ -214,7 +214,7 @@ impl Packer {
             go_on(proceed)?;
             let encoded = match encoded {
                 Ok(Some(encoded)) => Ok(encoded),
-                // It found no room, so its streams are made again.
+                // It found no space, so its streams are made again.
                 Ok(None) => encoder.encode(number, None, texts),
                 Err(reason) => Err(reason),
             };
@@ -245,7 +245,7 @@ struct Encoder<'t> {
 }
 
 impl Encoder<'_> {
-    /// Encodes all heights, and takes the samples for the dictionary. Heights that find no room are encoded again.
+    /// Encodes all heights, and takes the samples for the dictionary. Heights that find no space are encoded again.
     fn encode_all(
         &self,
         first: u64,
@@ -260,7 +260,7 @@ impl Encoder<'_> {
             go_on(proceed)?;
             let is_sample = height.is_ok() && packed % DICTIONARY_STEP == 0;
             packed += usize::from(height.is_ok());
-            // A sample without room is encoded too: the dictionary must not depend on the memory.
+            // A sample without space is encoded too: the dictionary must not depend on the memory.
             encoded.push(match height {
                 Err(reason) => Err(reason),
                 Ok(None) if !is_sample => Ok(None),

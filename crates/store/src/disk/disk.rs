@@ -116,7 +116,7 @@ pub(crate) struct Latch {
     reserve: u64,
     first: Option<String>,
     claims: Arc<Claims>,
-    /// Files to remove, in order, for whose removal the disk had no room.
+    /// Files to remove, in order, for whose removal the disk had no space.
     due: VecDeque<String>,
     /// Names of files that are to be set aside, and whose bytes no other file may replace before.
     kept: Vec<String>,
@@ -210,7 +210,7 @@ impl Latch {
         Err(error)
     }
 
-    /// Does one change. An unfinished file of a write that there was no room for makes way.
+    /// Does one change. An unfinished file of a write that there was no space for makes way.
     fn change(&self, op: Op<'_>) -> io::Result<()> {
         let changed = self.disk.apply(op);
         match (&changed, op) {
@@ -225,9 +225,9 @@ impl Latch {
         }
     }
 
-    /// Removes a file. If the disk has no room to do that, it waits for [`Latch::settle`], and with it each file that is
+    /// Removes a file. If the disk has no space to do that, it waits for [`Latch::settle`], and with it each file that is
     /// removed later: in another order a crash could leave a gap. An unfinished file stays instead, as another thread may
-    /// make it anew before there is room: that thread removes it then, or the next start does.
+    /// make it anew before there is space: that thread removes it then, or the next start does.
     pub(crate) fn remove(&mut self, name: &str) -> Result<(), Error> {
         // Only a start makes copies, and one that is left could get the name of its segment.
         if name.ends_with(UNFINISHED) && !name.ends_with(COPY) {
@@ -243,12 +243,12 @@ impl Latch {
         self.settle_if_room()
     }
 
-    /// True if files wait for room to be removed.
+    /// True if files wait for space to be removed.
     pub(crate) fn has_due(&self) -> bool {
         !self.due.is_empty()
     }
 
-    /// Removes files that wait for room.
+    /// Removes files that wait for space.
     pub(crate) fn settle(&mut self) -> Result<(), Error> {
         while let Some(name) = self.due.front().cloned() {
             self.apply(Op::Remove { name: &name })?;
@@ -257,7 +257,7 @@ impl Latch {
         Ok(())
     }
 
-    /// Removes files that wait for room, as far as there is any.
+    /// Removes files that wait for space, as far as there is any.
     pub(crate) fn settle_if_room(&mut self) -> Result<(), Error> {
         match self.settle() {
             Err(error) if error.is_disk_full() => {
@@ -268,7 +268,7 @@ impl Latch {
         }
     }
 
-    /// Refuses to replace this file until it is renamed, as if the disk had no room.
+    /// Refuses to replace this file until it is renamed, as if the disk had no space.
     pub(crate) fn keep(&mut self, name: &str) {
         self.kept.push(name.to_owned());
     }

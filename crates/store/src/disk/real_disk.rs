@@ -16,7 +16,7 @@ use crate::reads::{NONBLOCK, regular};
 /// The file system as it is.
 pub struct RealDisk {
     dir: PathBuf,
-    /// Files under way: the active segment, one of history, a table being built. The lock is not
+    /// Open files: the active segment, one of history, a table being built. The lock is not
     /// held while one is written or synced: another thread may be at another file.
     open: Mutex<HashMap<String, Arc<File>>>,
 }
@@ -109,7 +109,7 @@ impl Disk for RealDisk {
     }
 }
 
-/// Bytes that are written at a time. For larger writes Linux takes larger pieces of memory, which
+/// Bytes that are written at a time. For larger writes Linux takes larger blocks of memory, which
 /// in a virtual machine the host may have to find first: docs/decisions/0006.
 const PIECE: u64 = 64 << 10;
 

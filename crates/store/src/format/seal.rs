@@ -20,7 +20,7 @@ const SEAL_CRC_AT: usize = SECTIONS_AT + SECTIONS_MAX * SECTION_LEN;
 pub(crate) const SEAL_LEN: usize = SEAL_CRC_AT + 4;
 const _: () =
     assert!(SEAL_LEN == 204 && SEAL_LEN <= 512, "a sector is written whole or not at all");
-/// Kinds that there is room for: two are in use.
+/// Kinds that there is space for: two are in use.
 const SECTIONS_MAX: usize = 4;
 const SECTION_LEN: usize = 32;
 

@@ -174,7 +174,7 @@ impl Merged {
     }
 
     /// Compares the table's bytes on the disk with its checksum. If they differ it counts as unreadable, and the writer
-    /// removes it. `pause` hears of each piece how many bytes it has, and may wait.
+    /// removes it. `pause` hears of each chunk how many bytes it has, and may wait.
     pub(crate) fn check(&self, dir: &Path, pause: &mut dyn FnMut(u64)) -> Result<(), Error> {
         let path = dir.join(self.name());
         let damage = match self.crc(&path, pause) {
@@ -257,7 +257,7 @@ pub(crate) fn write(
     Merged::open(&path)?.map_err(|damage| Error::read(path, std::io::Error::other(damage)))
 }
 
-/// Writes the table in pieces of about this many bytes.
+/// Writes the table in chunks of about this many bytes.
 const PIECE_BYTES: usize = 256 << 10;
 
 fn write_table(

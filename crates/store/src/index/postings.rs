@@ -71,7 +71,7 @@ impl Builder {
 
     /// The index of everything added.
     pub(crate) fn build(mut self) -> Vec<u8> {
-        // Keys come in ascending pieces, which the stable sort finds and merges, and the ordinals of
+        // Keys come in ascending runs, which the stable sort finds and merges, and the ordinals of
         // a key ascend already.
         self.entries.sort_by_key(|(key, _)| *key);
         self.entries.dedup(); // a log may have a key twice, if keys collide

@@ -142,7 +142,7 @@ pub(crate) fn encoded_len(entries: impl Iterator<Item = Entry>, count: usize) ->
     len
 }
 
-/// Hands the bytes of the table of `count` sorted `entries` to `sink`, piece by piece.
+/// Hands the bytes of the table of `count` sorted `entries` to `sink`, chunk by chunk.
 pub(crate) fn stream<E>(
     entries: impl Iterator<Item = Entry>,
     count: usize,
@@ -169,7 +169,7 @@ fn pair(first: u64, second: u64) -> [u8; ENTRY_LEN] {
     bytes
 }
 
-/// Checks, piece by piece, that a table's bytes are laid out as [`stream`] does it.
+/// Checks, chunk by chunk, that a table's bytes are laid out as [`stream`] does it.
 #[derive(Default)]
 pub(crate) struct Layout {
     homes: Option<u64>,

@@ -334,7 +334,7 @@ pub(crate) fn pages(bytes: &[u8]) -> RangeInclusive<usize> {
 /// Pages that the kernel is asked about at once.
 const ASKED: usize = 256;
 
-/// The first page of `bytes` that is not in memory. If the system does not say, all count as being
+/// The first page of `bytes` that is not in memory. If the kernel does not say, all count as being
 /// so.
 pub(crate) fn missing(bytes: &[u8]) -> Option<usize> {
     if cfg!(miri) {
@@ -349,7 +349,7 @@ pub(crate) fn missing(bytes: &[u8]) -> Option<usize> {
         let count = (pages.end() + 1 - first).min(ASKED);
         let mut states = [0_u8; ASKED];
         // SAFETY: the call reads no memory of ours, mapped or not, and writes one byte a page
-        // into `states`, which has room for `ASKED`.
+        // into `states`, which has space for `ASKED`.
         let asked = unsafe {
             let start = std::ptr::without_provenance_mut(first * page);
             libc::mincore(start, count * page, states.as_mut_ptr())
@@ -400,7 +400,7 @@ fn load(bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Asks the system to read `bytes` from the disk, if they are not in memory. It begins at once
+/// Asks the kernel to read `bytes` from the disk, if they are not in memory. It begins at once
 /// and does not wait.
 pub(crate) fn will_need(bytes: &[u8]) {
     let (page, pages) = (rustix::param::page_size(), pages(bytes));

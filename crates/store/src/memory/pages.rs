@@ -16,7 +16,7 @@ const RECENT_MS: u32 = 2 * KNOWN_MS;
 /// Time for which memory counts as short after a page in use was found gone.
 const GOING_MS: u32 = 10 * KNOWN_MS;
 /// Number of probes of a thread that find a page missing, within [`KNOWN_MS`] of the first. So many mean
-/// that the kernel drops other pages to make room for these.
+/// that the kernel drops other pages to make space for these.
 const MANY: u32 = 100;
 
 /// Pages that were in memory lately. A group of pages has one place in the table, and replaces the group that has it.
@@ -84,7 +84,7 @@ impl Pages {
         Self { now_ms: 0, going_ms: 0, gone_ms: None, missing, known: Vec::new() }
     }
 
-    /// Probes whether all of `bytes` is in memory. The first look makes room to remember so many
+    /// Probes whether all of `bytes` is in memory. The first look makes space to remember so many
     /// groups.
     pub(super) fn probe(&mut self, bytes: &[u8], room: usize) -> ProbeResult {
         // At first use: a thread that never probes takes no memory for it.
@@ -171,7 +171,7 @@ impl Pages {
         self.known[place] = Known { here: before.here | found, ..before };
     }
 
-    /// Place where a group is remembered. The room is a power of two, and a division would be felt.
+    /// Place where a group is remembered. The number of places is a power of two, and a division would be felt.
     fn place(&self, group: usize) -> usize {
         group & (self.known.len() - 1)
     }

@@ -59,7 +59,7 @@ impl LockedTail {
     /// Locks what is newest now, and lets go of what no longer is. To be called from time to time,
     /// as it also holds on to segments that were evicted since.
     ///
-    /// If the system refuses (`RLIMIT_MEMLOCK`), it locks half as much, and so on, from now on;
+    /// If the kernel refuses (`RLIMIT_MEMLOCK`), it locks half as much, and so on, from now on;
     /// the error says that it does.
     pub fn keep(&mut self, reader: &Reader) -> io::Result<()> {
         let mut refused = Ok(());
@@ -100,7 +100,7 @@ impl Drop for LockedTail {
     }
 }
 
-/// The steps of the newest segments, as far as there is room: of each that with the newest slots of
+/// The steps of the newest segments, as far as there is space: of each that with the newest slots of
 /// its index, which every look-up of them needs, and those at its end: the newest records, behind
 /// which a sealed segment has its hash table and its index of logs.
 fn newest(view: &View, steps_max: u64) -> Vec<Step> {

@@ -206,7 +206,7 @@ impl View {
             return newest;
         }
         if !residency::memory_is_short() {
-            self.warm(hash)?; // else each would be a call of the system, and none a load
+            self.warm(hash)?; // else each would be a system call, and none a load
         }
         let loose = sealed.iter().rev().find_map(|segment| segment.find(hash, &mut *found));
         let tables = || self.tables.iter().rev().find_map(|table| table.find(hash, &mut *found));

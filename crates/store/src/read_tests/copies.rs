@@ -67,7 +67,7 @@ fn kill_while_a_segment_is_copied_and_set_aside_loses_no_record() {
 }
 
 /// Opens the store on a full disk that refuses these changes of names and removals. If a copy got no name, the heights below
-/// it are served, and storing goes on when there is room. Returns true then, and the number of calls that read.
+/// it are served, and storing goes on when there is space. Returns true then, and the number of calls that read.
 fn waits_for_room(dir: &Path, refuses: fn(&Done) -> bool, first: usize) -> (bool, usize) {
     let disk = Recorder::new(dir);
     *disk.fail.lock().unwrap() =

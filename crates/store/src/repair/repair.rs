@@ -1,7 +1,7 @@
 //! Writing a sealed segment anew: intact records as they are stored, damaged ones as fetched again.
 //!
 //! The new file is built aside, like history, on any thread. [`crate::Writer::replace`] gives it
-//! the old one's name in one step; replies under way keep the old file mapped.
+//! the old one's name in one step; responses in flight keep the old file mapped.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub struct Repair {
 }
 
 impl Repair {
-    /// Options with which one segment has room for all records of `old`, of which some may come in
+    /// Options with which one segment has space for all records of `old`, of which some may come in
     /// a longer form. What is not used is given back.
     pub(crate) fn options(old: &Segment, options: Options) -> Options {
         if old.is_packed() {

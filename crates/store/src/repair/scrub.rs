@@ -20,7 +20,7 @@ use crate::verify::{self, Finding, Stored, Visitor};
 
 impl Reader {
     /// Reads the sealed segment of the store in `dir` that begins at `base`. `pause` hears of each
-    /// piece how many bytes it has, and may wait. Returns false if there is no such segment, or if its file is gone.
+    /// chunk how many bytes it has, and may wait. Returns false if there is no such segment, or if its file is gone.
     pub fn scrub(&self, dir: &Path, base: u64, pause: &mut dyn FnMut(u64)) -> Result<bool, Error> {
         let sealed = |segment: &&Arc<Segment>| segment.base() == base && !segment.is_active();
         // This segment alone is held, while `pause` waits: others may be evicted, and their bytes come back.
@@ -49,7 +49,7 @@ impl Reader {
     }
 
     /// Compares the merged hash tables of the store in `dir` with their checksums. The writer removes a damaged one, and
-    /// a later merge makes it again. `pause` hears of each piece how many bytes it has, and may wait.
+    /// a later merge makes it again. `pause` hears of each chunk how many bytes it has, and may wait.
     pub fn scrub_tables(&self, dir: &Path, pause: &mut dyn FnMut(u64)) -> Result<(), Error> {
         // Each is held while it is read, and no segment is: eviction goes on.
         let tables = self.view().tables.clone();

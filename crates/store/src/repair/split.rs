@@ -134,7 +134,7 @@ impl Writer {
         Ok(Replaced(vec![old]))
     }
 
-    /// Gives first parts their names. If the disk has no room for a name, the part waits for the next call. Until then the
+    /// Gives first parts their names. If the disk has no space for a name, the part waits for the next call. Until then the
     /// whole segment is on disk, so nothing of it is packed.
     pub(crate) fn name_first_parts(&mut self) -> Result<(), Error> {
         while let Some(FirstPart { segment, unfinished }) = self.first_parts.last() {

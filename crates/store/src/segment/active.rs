@@ -79,7 +79,7 @@ impl Active {
         aligned(len) + table_len_max(head.transactions as usize + 1) + index_len_max(head.logs)
     }
 
-    /// True if the record and, later, hash table and index of logs have room.
+    /// True if the record and, later, hash table and index of logs have space.
     pub(crate) fn fits(&self, record: &Record) -> bool {
         self.has_room(record.encoded_len(), &RecordHeader::of(record))
     }
@@ -92,7 +92,7 @@ impl Active {
             LogIndex::Active(logs) => (logs.logs(), logs.len_max()),
             LogIndex::Sealed(_) | LogIndex::Absent => (0, 0),
         };
-        // Room for the index is counted at its longest, as its postings are known at the seal only.
+        // Space for the index is counted at its longest, as its postings are known at the seal only.
         let index = index + index_len_max(head.logs);
         let end = self.position + aligned(len) + table_len_max(entries) + index;
         self.segment.count() < header.slot_count

@@ -201,7 +201,7 @@ fn in_memory(record: &Record) -> std::io::Result<RecordRef> {
 /// Number of an open packed file, and a height.
 type Key = (u64, u64);
 
-/// Unpacked records; the oldest make room for new ones.
+/// Unpacked records; the oldest make space for new ones.
 #[derive(Default)]
 struct Kept {
     records: HashMap<Key, RecordRef>,

@@ -96,7 +96,7 @@ pub enum PackedDamage {
     /// A thread that must not wait ended its work: the bytes may be right.
     #[error(transparent)]
     Cold(#[from] Cold),
-    /// The system gives no memory: the bytes may be right.
+    /// The kernel gives no memory: the bytes may be right.
     #[error("no memory to unpack: {0}")]
     NoMemory(String),
 }

@@ -157,7 +157,7 @@ impl RecordRef {
     /// Hash, parent, time and counts of the block.
     #[inline]
     pub fn header(&self) -> Result<RecordHeader, Cold> {
-        // A checked slot leaves room for a head.
+        // A checked slot leaves space for a head.
         let Some(bytes) = self.start(HEADER_LEN) else { return Ok(RecordHeader::default()) };
         let bytes = residency::read_array::<HEADER_LEN>(&self.map, bytes)?;
         Ok(RecordHeader::read(&bytes).unwrap_or_default())

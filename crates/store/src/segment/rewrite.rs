@@ -1,6 +1,6 @@
 //! Replacing a segment's file by one that ends earlier, or by one in place of a removed file.
 //!
-//! The old file keeps its bytes for replies under way; the new one takes its name in one step.
+//! The old file keeps its bytes for responses in flight; the new one takes its name in one step.
 //! Damaged records are copied as they are, with the checksums that they had.
 
 use std::path::Path;
@@ -61,7 +61,7 @@ impl SealedCopy {
     }
 }
 
-/// The header of a segment with room for the records of `cut` and no more, as far as their lengths can be read.
+/// The header of a segment with space for the records of `cut` and no more, as far as their lengths can be read.
 fn header_for(cut: &Segment, path: &Path) -> Result<SegmentHeader, Error> {
     let room =
         |height| reads::again(|_| true, || residency::with_blocking_reads(|| room(cut, height)));
@@ -78,7 +78,7 @@ fn header_for(cut: &Segment, path: &Path) -> Result<SegmentHeader, Error> {
 fn room(cut: &Segment, height: u64) -> u64 {
     let read = || cut.peek(height).and_then(|record| Some((record.header().ok()?, record)));
     let Some((head, record)) = read() else { return 0 };
-    // A damaged head may say anything: no record has more hashes and logs than have room in it.
+    // A damaged head may say anything: no record has more hashes and logs than have space in it.
     let logs_max = record.stored_len() / (8 * TERMS_MAX) as u64;
     let head = RecordHeader {
         transactions: head.transactions.min((record.stored_len() / 32) as u32),

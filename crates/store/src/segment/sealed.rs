@@ -1,6 +1,6 @@
 //! A sealed segment's file, or a packed file, as it leaves: its first bytes, and all others.
 //!
-//! Its bytes never change, so it can be sent in any number of pieces to a mirror of the same chain. Reads go
+//! Its bytes never change, so it can be sent in any number of chunks to a mirror of the same chain. Reads go
 //! through the file and not through a map. So a disk that does not deliver a page is an error. A reader
 //! keeps the file even after its eviction.
 

@@ -1,5 +1,5 @@
 //! Check of one merged hash table against the segments that it covers. A table may be larger than
-//! the memory, so it is read in pieces and compared by a digest of its entries.
+//! the memory, so it is read in chunks and compared by a digest of its entries.
 
 use std::fs::File;
 use std::io;

@@ -64,7 +64,7 @@ impl BackfillWriter {
         Self { latch: self.latch.beside_in_reserve(), ..self }
     }
 
-    /// Fails if the disk has no room for `bytes` beside a segment that is being written.
+    /// Fails if the disk has no space for `bytes` beside a segment that is being written.
     pub(crate) fn check_room(&self, bytes: u64) -> Result<(), Error> {
         self.latch.check_room(bytes + self.options.segment_bytes)
     }
@@ -138,7 +138,7 @@ impl BackfillWriter {
     }
 
     /// Removes what has arrived of files whose base height `keeps` does not take: no transfer goes on with it. A file that
-    /// another thread has open stays, and so does one that the disk has no room to remove.
+    /// another thread has open stays, and so does one that the disk has no space to remove.
     pub fn forget_arriving(&self, keeps: impl Fn(u64) -> bool) -> Result<(), Error> {
         forget_others(&mut self.latch.beside(), keeps)
     }

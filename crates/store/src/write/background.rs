@@ -70,7 +70,7 @@ impl Writer {
         Some(Merging { latch: self.latch.beside(), header, due })
     }
 
-    /// Takes the result of [`Merging::run`]. False if it failed, if there was no room for it,
+    /// Takes the result of [`Merging::run`]. False if it failed, if there was no space for it,
     /// or if what it was made of is no longer there.
     pub fn end_merge(&mut self, merged: Result<NewTable, Error>) -> Result<bool, Error> {
         let NewTable(merged, due) = match merged {

@@ -30,7 +30,7 @@ pub struct Evicted {
     pub held: u64,
     /// Bytes of the store beyond the bound that packing is going to give back.
     pub excess: u64,
-    /// True if files wait for room to be removed: an eviction gives nothing back before.
+    /// True if files wait for space to be removed: an eviction gives nothing back before.
     pub waiting: bool,
 }
 

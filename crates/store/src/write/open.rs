@@ -294,7 +294,7 @@ impl Opening {
         Ok(Some(candidate))
     }
 
-    /// Sets a file aside. On a full disk it keeps its name and its bytes, and is set aside when there is room.
+    /// Sets a file aside. On a full disk it keeps its name and its bytes, and is set aside when there is space.
     fn set_aside(&mut self, name: &str, why: &str) -> Result<(), Error> {
         match self.set_aside_now(name, why) {
             Err(error) if error.is_disk_full() => {

@@ -1,7 +1,7 @@
 //! Packing: settled sealed segments that fill a whole range become one packed file.
 //!
 //! The file is written aside, synced, and renamed; then readers see it in place of the segments, and
-//! only then are the segments' files removed. Replies under way keep the old files mapped.
+//! only then are the segments' files removed. Responses in flight keep the old files mapped.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::segment::{
 
 /// Bytes that are written at once.
 const WRITTEN_AT_ONCE: usize = 1 << 20;
-/// A packed file takes less than this part of its segments. Without room for that, packing would be for nothing.
+/// A packed file takes less than this part of its segments. Without space for that, packing would be for nothing.
 const PACKED_AT_LEAST: u64 = 3;
 
 /// Heights that may be packed.

@@ -1,4 +1,4 @@
-//! A sealed segment's file, or a packed file, as it arrives: in pieces, over restarts, and not yet
+//! A sealed segment's file, or a packed file, as it arrives: in chunks, over restarts, and not yet
 //! verified.
 //!
 //! It is written from its start under a name that no opening takes for a segment. The file survives an
@@ -251,7 +251,7 @@ impl PartialSegment {
         };
         self.latch.apply(Op::Sync { name: &self.name })?;
         let offset = seal.end.next_multiple_of(PAGE as u64);
-        // The source's segment has room for more records, which a sealed one never gets.
+        // The source's segment has space for more records, which a sealed one never gets.
         self.latch.apply(Op::Punch { name: &self.name, offset })?;
         let last = (header.base_height + u64::from(seal.count) - 1, seal.last_hash);
         Ok((Segment::open_sealed(&path, header, &seal)?, last))

@@ -153,7 +153,7 @@ impl Aside {
 #[derive(Default)]
 pub(crate) struct Quarantine {
     pub(crate) files: Vec<Aside>,
-    /// True if a file could be served again, and the disk had no room for its name.
+    /// True if a file could be served again, and the disk had no space for its name.
     pub(crate) is_due: bool,
     pub(crate) shown: Arc<QuarantineStatus>,
 }
@@ -191,7 +191,7 @@ impl Quarantine {
         Some(self.files.remove(at))
     }
 
-    /// Sets files aside that a start kept because the disk had no room for their new names.
+    /// Sets files aside that a start kept because the disk had no space for their new names.
     pub(crate) fn set_kept_aside(
         &mut self,
         latch: &mut Latch,

@@ -39,7 +39,7 @@ pub struct Writer {
     pub(crate) rewrite_due: bool,
     /// Names of published segments wait for a sync of the directory.
     pub(crate) names_due: bool,
-    /// First parts of split segments for whose names the disk had no room.
+    /// First parts of split segments for whose names the disk had no space.
     pub(crate) first_parts: Vec<FirstPart>,
     /// Held as long as the writer lives.
     pub(crate) _locks: Locks,
@@ -140,7 +140,7 @@ impl Writer {
     /// Writes the first segment anew, from its map, whose file another program removed. Returns its
     /// base height, or `None` if all files are there. To be called from time to time: readers do
     /// not notice, but the next opening would. Seals an active segment with a damaged record first. Names and
-    /// removes files for which the disk had no room to do that.
+    /// removes files for which the disk had no space to do that.
     pub fn restore_lost(&mut self) -> Result<Option<u64>, Error> {
         self.latch.settle_if_room()?;
         match self.set_kept_aside() {
@@ -170,7 +170,7 @@ impl Writer {
         Ok(Some(base))
     }
 
-    /// Sets files aside that a start kept, and serves segments again for whose names there was no room.
+    /// Sets files aside that a start kept, and serves segments again for whose names there was no space.
     fn set_kept_aside(&mut self) -> Result<(), Error> {
         self.quarantine.set_kept_aside(&mut self.latch, self.codec.as_ref())?;
         if self.quarantine.is_due { self.rejoin().map(drop) } else { Ok(()) }

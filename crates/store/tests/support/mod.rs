@@ -71,7 +71,7 @@ pub fn fork(height: u64, branch: u64, from: u64) -> Record {
     Record { parent: hash((height - 1) * 1000, from), ..block(height, branch) }
 }
 
-/// A directory in memory, if there is room: for what is tried thousands of times, and needs no disk.
+/// A directory in memory, if there is space: for what is tried thousands of times, and needs no disk.
 pub fn fresh_dir() -> TempDir {
     let memory = Path::new("/dev/shm");
     let roomy = RealDisk::new(memory).free_bytes().is_ok_and(|bytes| bytes >= 256 << 20);

@@ -86,7 +86,7 @@ async fn page_lists_that_are_longer_than_those_of_the_segments_cost_no_read() {
     assert_eq!((lists.err(), store.gets() - before), (Some(ObjectNotRead::Absent), 1));
 }
 
-/// Lists are in memory whole, so that a place for the part under way would bound nothing.
+/// Lists are in memory whole, so that a place for the part in flight would bound nothing.
 #[tokio::test]
 async fn page_lists_under_way_have_places_for_all_their_bytes_and_those_they_are_parsed_to() {
     let dir = tempfile::tempdir().expect("a directory can be made");

@@ -17,7 +17,7 @@ pub(crate) enum BreakerState {
     Closed,
     /// No read begins.
     Open,
-    /// No read begins but the probe, which is under way.
+    /// No read begins but the probe, which is in flight.
     HalfOpen,
 }
 

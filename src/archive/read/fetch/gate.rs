@@ -1,4 +1,4 @@
-//! Bounds of reads under way from the object store: their number, their bytes, and their time.
+//! Bounds of reads in flight from the object store: their number, their bytes, and their time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -10,9 +10,9 @@ use tokio::time::timeout;
 use crate::shared::ClientAddress;
 use crate::shared::lock::lock;
 
-/// Reads under way.
+/// Reads in flight.
 pub(super) const READS_MAX: usize = 64;
-/// Bytes of the reads under way together.
+/// Bytes of the reads in flight together.
 const BYTES_MAX: usize = 64 << 20;
 /// Unit in which they are counted.
 const BYTES_UNIT: usize = 64 << 10;

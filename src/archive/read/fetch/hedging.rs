@@ -15,10 +15,10 @@ const TIMES_MIN: usize = 16;
 const AFTER_MIN: Duration = Duration::from_millis(10);
 /// Reads of more bytes take as long as their bytes do, and are not read twice.
 const BYTES_MAX: u64 = 1 << 20;
-/// Second reads under way.
+/// Second reads in flight.
 const HEDGES_MAX: usize = 8;
 
-/// Times of the last reads, and second reads under way.
+/// Times of the last reads, and second reads in flight.
 pub(super) struct Hedging {
     times: Mutex<VecDeque<Duration>>,
     hedges: Semaphore,

@@ -193,7 +193,7 @@ fn receipts_that_were_forgotten_before_a_header_settles_them_are_not_proven() {
     assert_eq!(faults[0].kind, "unproven", "{faults:?}");
 }
 
-/// The memory has no room for the receipts of some heights only.
+/// The memory has no space for the receipts of some heights only.
 #[test]
 fn heights_below_receipts_that_were_forgotten_are_a_finding() {
     let packed = PackedDir::settled_later(4, fail_at(99));

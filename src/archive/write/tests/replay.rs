@@ -101,7 +101,7 @@ fn earlier_manifest_of_the_own_key_is_refused_by_each_writer_that_has_seen_a_lat
     });
 }
 
-/// A server pushes while the answer to a `gc` with its directory is under way.
+/// A server pushes while the answer to a `gc` with its directory is in flight.
 #[test]
 fn manifest_that_is_overtaken_by_another_process_of_the_directory_is_read_again() {
     let (packed, store, memory) = begun(3);

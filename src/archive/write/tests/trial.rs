@@ -99,7 +99,7 @@ fn trial_without_the_right_to_delete_leaves_its_object() {
     });
 }
 
-/// A trial that is cut off leaves its object too. A young one may be that of a trial under way.
+/// A trial that is cut off leaves its object too. A young one may be that of a running trial.
 #[test]
 fn objects_that_trials_left_are_deleted_once_they_are_old() {
     let (packed, store) = (PackedDir::new(1), Arc::new(FaultStore::new(Fault::KeepsAll)));

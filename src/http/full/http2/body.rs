@@ -1,6 +1,6 @@
 //! The body of a response over HTTP/2.
 //!
-//! hyper takes a piece whole as soon as the client has room for a byte of it, and keeps it until the client
+//! hyper takes a piece whole as soon as the client's window takes a byte of it, and keeps it until the client
 //! has taken all. So each piece holds its memory until hyper drops it.
 
 use std::io;
@@ -40,7 +40,7 @@ impl Responding {
         memory_of_stream: Option<Reservation>,
     ) -> HttpBody {
         let Self { stream, memory, address, open, entry } = self;
-        // The clock starts here: hyper polls no body for which the client has no room.
+        // The clock starts here: hyper polls no body for which the client has no window.
         stream.sends();
         let may_wait = body.size_hint().upper().is_none_or(|len| len > u64::from(open.window()));
         let wrapped = Http2Body {
@@ -71,7 +71,7 @@ struct Http2Body {
     /// Memory of the next piece besides its bytes.
     besides: usize,
     /// True if the end goes out when the client has taken all before. hyper lets go of a stream with its end,
-    /// and nothing can reset it from then on. The client has room for a response that fits its first window.
+    /// and nothing can reset it from then on. A response that fits the client's first window always has space there.
     ends_apart: bool,
     /// True if hyper has all but the end.
     is_given: bool,

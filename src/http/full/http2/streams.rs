@@ -1,6 +1,6 @@
 //! The streams of a connection of HTTP/2: each has a deadline that its client cannot move.
 //!
-//! hyper polls no body for which the client gives no room, and no request that waits for a body. So a stream
+//! hyper polls no body for which the client gives no window, and no request that waits for a body. So a stream
 //! runs in a task of its own beside a clock, and the end of the task resets the stream.
 
 use std::future::Future;
@@ -101,7 +101,7 @@ pub(super) struct OpenStream {
 }
 
 impl OpenStream {
-    /// Least bytes of a response that the client has room for.
+    /// Least bytes of a response that the client's window takes.
     pub(super) fn window(&self) -> u32 {
         self.streams.window.load(Ordering::Relaxed)
     }
@@ -138,7 +138,7 @@ pub(super) struct Http2Stream {
 enum StreamPhase {
     /// Request of which some is not here, since this time.
     Reading(Instant, Arc<IdleState>),
-    /// Answer under way, which ends by itself.
+    /// Response in progress, which ends by itself.
     Answering,
     /// Response that waits for the client, since this time of the line.
     Sending(Instant),

@@ -132,7 +132,7 @@ fn filters_are_at_most_as_many_as_allowed() {
     assert!(error.message.contains("allowed are 2"), "{error:?}");
     drop(filters.close(&first, start));
     assert!(filters.open_one(FilterKind::Blocks, None, start).is_ok());
-    // Those that are forgotten make room.
+    // Those that are forgotten free their places.
     assert!(filters.open_one(FilterKind::Blocks, None, start + IDLE_MAX).is_ok());
     assert_eq!(filters.held().entries.len(), 1);
 }

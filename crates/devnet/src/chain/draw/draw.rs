@@ -14,7 +14,7 @@ use crate::chain::rules::{ChainConfig, Fees, Purpose, Random, Schedule};
 
 /// Entries of an access list, and slots of an entry, at most.
 const ACCESSES_MAX: u64 = 3;
-/// Greatest priority fee, and greatest room between a cap and the base fee: a careful one, which
+/// Greatest priority fee, and greatest margin between a cap and the base fee: a careful one, which
 /// often cuts the priority fee, and a generous one.
 const PRIORITY_FEE_MAX: u64 = 2_000_000_000;
 const ROOM_CAREFUL: u64 = 1_000_000_000;

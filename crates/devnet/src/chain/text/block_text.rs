@@ -8,7 +8,7 @@ use neve_chain::Header;
 use super::text::Text;
 use crate::chain::content::{Body, Kind, Transaction};
 
-/// Place where the pieces are that other answers about the block lack or show otherwise.
+/// Place where the fields are that other answers about the block lack or show otherwise.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Layout {
     /// Byte range of the value of `hash`; the next three fields are those of other members.
