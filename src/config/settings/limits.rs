@@ -84,8 +84,8 @@ pub(super) const REQUESTS: Group = Group {
         Setting::new(
             "price-age-max",
             duration("0s", "1h"),
-            "Age of a price, which the upstream computes: gas price and the like. Beyond it: a \
-             miss.",
+            "Age of a price, which the upstream computes: gas price and the like. Beyond it: neve \
+             requests it for the call; with 0s a miss.",
         )
         .or("2s")
         .reloads(),
