@@ -1,6 +1,6 @@
 //! Upgrades of the public networks that this neve knows, and those of a node that it does not.
 //!
-//! Source: `upgrade/upgrade.go` of avalanchego v1.15.0.
+//! Source: `upgrade/upgrade.go` and `RELEASES.md` of avalanchego v1.15.0.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,6 +15,8 @@ pub(crate) struct NetworkUpgrade {
     pub(crate) name: &'static str,
     /// Key in the node's answer to `info.upgrades`.
     pub(crate) key: &'static str,
+    /// First release for mainnet, as major and minor number, if the release notes name it.
+    pub(crate) release: Option<(u32, u32)>,
     /// Times on mainnet and on Fuji, as RFC 3339.
     pub(crate) times: [&'static str; 2],
 }
@@ -22,36 +24,94 @@ pub(crate) struct NetworkUpgrade {
 const fn upgrade(
     name: &'static str,
     key: &'static str,
+    release: Option<(u32, u32)>,
     times: [&'static str; 2],
 ) -> NetworkUpgrade {
-    NetworkUpgrade { name, key, times }
+    NetworkUpgrade { name, key, release, times }
 }
 
 /// Every upgrade with a date, in order.
 pub(crate) const UPGRADES: [NetworkUpgrade; 15] = [
-    upgrade("Apricot 1", "apricotPhase1Time", ["2021-03-31T14:00:00Z", "2021-03-26T14:00:00Z"]),
-    upgrade("Apricot 2", "apricotPhase2Time", ["2021-05-10T11:00:00Z", "2021-05-05T14:00:00Z"]),
-    upgrade("Apricot 3", "apricotPhase3Time", ["2021-08-24T14:00:00Z", "2021-08-16T19:00:00Z"]),
-    upgrade("Apricot 4", "apricotPhase4Time", ["2021-09-22T21:00:00Z", "2021-09-16T21:00:00Z"]),
-    upgrade("Apricot 5", "apricotPhase5Time", ["2021-12-02T18:00:00Z", "2021-11-24T15:00:00Z"]),
+    upgrade(
+        "Apricot 1",
+        "apricotPhase1Time",
+        None,
+        ["2021-03-31T14:00:00Z", "2021-03-26T14:00:00Z"],
+    ),
+    upgrade(
+        "Apricot 2",
+        "apricotPhase2Time",
+        None,
+        ["2021-05-10T11:00:00Z", "2021-05-05T14:00:00Z"],
+    ),
+    upgrade(
+        "Apricot 3",
+        "apricotPhase3Time",
+        None,
+        ["2021-08-24T14:00:00Z", "2021-08-16T19:00:00Z"],
+    ),
+    upgrade(
+        "Apricot 4",
+        "apricotPhase4Time",
+        None,
+        ["2021-09-22T21:00:00Z", "2021-09-16T21:00:00Z"],
+    ),
+    upgrade(
+        "Apricot 5",
+        "apricotPhase5Time",
+        Some((1, 7)),
+        ["2021-12-02T18:00:00Z", "2021-11-24T15:00:00Z"],
+    ),
     upgrade(
         "Apricot Pre-6",
         "apricotPhasePre6Time",
+        None,
         ["2022-09-05T01:30:00Z", "2022-09-06T20:00:00Z"],
     ),
-    upgrade("Apricot 6", "apricotPhase6Time", ["2022-09-06T20:00:00Z", "2022-09-06T20:00:00Z"]),
+    upgrade(
+        "Apricot 6",
+        "apricotPhase6Time",
+        Some((1, 8)),
+        ["2022-09-06T20:00:00Z", "2022-09-06T20:00:00Z"],
+    ),
     upgrade(
         "Apricot Post-6",
         "apricotPhasePost6Time",
+        None,
         ["2022-09-07T03:00:00Z", "2022-09-07T06:00:00Z"],
     ),
-    upgrade("Banff", "banffTime", ["2022-10-18T16:00:00Z", "2022-10-03T14:00:00Z"]),
-    upgrade("Cortina", "cortinaTime", ["2023-04-25T15:00:00Z", "2023-04-06T15:00:00Z"]),
-    upgrade("Durango", "durangoTime", ["2024-03-06T16:00:00Z", "2024-02-13T16:00:00Z"]),
-    upgrade("Etna", "etnaTime", ["2024-12-16T17:00:00Z", "2024-11-25T16:00:00Z"]),
-    upgrade("Fortuna", "fortunaTime", ["2025-04-08T15:00:00Z", "2025-03-13T15:00:00Z"]),
-    upgrade("Granite", "graniteTime", ["2025-11-19T16:00:00Z", "2025-10-29T15:00:00Z"]),
-    upgrade("Helicon", "heliconTime", ["2026-09-22T15:00:00Z", "2026-07-28T15:00:00Z"]),
+    upgrade("Banff", "banffTime", Some((1, 9)), ["2022-10-18T16:00:00Z", "2022-10-03T14:00:00Z"]),
+    upgrade(
+        "Cortina",
+        "cortinaTime",
+        Some((1, 10)),
+        ["2023-04-25T15:00:00Z", "2023-04-06T15:00:00Z"],
+    ),
+    upgrade(
+        "Durango",
+        "durangoTime",
+        Some((1, 11)),
+        ["2024-03-06T16:00:00Z", "2024-02-13T16:00:00Z"],
+    ),
+    upgrade("Etna", "etnaTime", Some((1, 12)), ["2024-12-16T17:00:00Z", "2024-11-25T16:00:00Z"]),
+    upgrade(
+        "Fortuna",
+        "fortunaTime",
+        Some((1, 13)),
+        ["2025-04-08T15:00:00Z", "2025-03-13T15:00:00Z"],
+    ),
+    upgrade(
+        "Granite",
+        "graniteTime",
+        Some((1, 14)),
+        ["2025-11-19T16:00:00Z", "2025-10-29T15:00:00Z"],
+    ),
+    upgrade(
+        "Helicon",
+        "heliconTime",
+        Some((1, 15)),
+        ["2026-09-22T15:00:00Z", "2026-07-28T15:00:00Z"],
+    ),
 ];
 
 /// Time until an upgrade that a node names under `key`: `None` if this neve knows it or it has no date,

@@ -8,8 +8,7 @@ use crate::upstream::{NOTICE, NetworkUpgrade, UPGRADES, time_left};
 
 /// Lowest and highest supported releases, as major and minor number.
 pub(super) const SUPPORTED: [(u32, u32); 2] = [(1, 14), (1, 15)];
-/// First release that has Helicon scheduled.
-const HELICON_RELEASE: (u32, u32) = (1, 15);
+
 /// Returns major and minor number of a version such as `avalanchego/1.15.0` or `v1.15.0`.
 fn release(version: &str) -> Option<(u32, u32)> {
     let numbers = version.rsplit('/').next()?.trim_start_matches('v');
@@ -33,7 +32,8 @@ pub(super) fn node(
     let [.., helicon] = &UPGRADES;
     let due = network.and_then(|network| time_on(helicon, network));
     // First: such a node cannot follow its network any more, whatever neve supports.
-    if release < HELICON_RELEASE && due.is_some_and(|due| due <= now) {
+    let knows = helicon.release.is_none_or(|first| release >= first);
+    if !knows && due.is_some_and(|due| due <= now) {
         let text = format!("{text}, which does not know {}", helicon.name);
         return Finding::problem("release", text, "upgrade the node to 1.15 or later");
     }
@@ -79,12 +79,16 @@ fn page() -> String {
     let mut page = format!(
         "# Releases of the node\n\nGenerated from `UPGRADES` in the code. `neve doctor` compares a node with this page.\n\n\
          neve supports avalanchego 1.{low} to 1.{high}. The dates are those of `upgrade/upgrade.go` in avalanchego v1.15.0.\n\
+         The release is the first one for mainnet that has the upgrade, where `RELEASES.md` of v1.15.0 has its date. A release for\n\
+         Fuji may come before: v1.15.0-fuji has Helicon's date there.\n\
          neve detects Helicon by the blocks of the node, and not by a date ([decision \
          0015](../decisions/0015-detect-the-switch-to-v1-15-and-do-not-schedule-it.md)).\n\n\
-         | upgrade | mainnet | Fuji |\n| --- | --- | --- |\n"
+         | upgrade | release | mainnet | Fuji |\n| --- | --- | --- | --- |\n"
     );
-    let rows = UPGRADES.map(|NetworkUpgrade { name, times: [mainnet, fuji], .. }| {
-        format!("| {name} | {mainnet} | {fuji} |\n")
+    let rows = UPGRADES.map(|NetworkUpgrade { name, release, times: [mainnet, fuji], .. }| {
+        let release = release.map(|(major, minor)| format!("v{major}.{minor}.0"));
+        let release = release.unwrap_or_else(|| "-".to_owned());
+        format!("| {name} | {release} | {mainnet} | {fuji} |\n")
     });
     page += &rows.concat();
     page
