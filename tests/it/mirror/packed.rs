@@ -15,6 +15,7 @@ use super::sources::{HEAD, SMALL, devnet, digest, large_devnet, mirror_in, sourc
 use super::sources::{mirror, wait_for_accepted, wait_for_first};
 use crate::following::backfill::written_evidence;
 use crate::store::packed::{packed_files, wait_for_packed};
+use crate::support::closed_port::ClosedPort;
 use crate::support::neve::{Neve, fresh_dir};
 use crate::support::served::serves;
 
@@ -178,6 +179,11 @@ fn download_of_a_packed_file_goes_on_where_it_was_cut() {
 fn damaged_packed_file_is_refused_and_asked_for_height_by_height() {
     let devnet = devnet(Helicon::Never);
     let (source_dir, source) = packed_source(&devnet);
+    source.stop();
+    // It can fetch nothing anew: a file that it repairs would be taken.
+    let closed = ClosedPort::bind();
+    let lone = ["--upstream", &closed.url(), "--recover-senders", "never"];
+    let source = Neve::start(source_dir.path(), &[&lone[..], &SMALL, &PACKS].concat());
     let path = &packed_files(source_dir.path())[2];
     let file = fs::File::options().read(true).write(true).open(path).expect("it can be opened");
     let at = file.metadata().expect("it has a length").len() - 100;
