@@ -7,7 +7,7 @@ use neve_store::residency;
 use neve_store::residency::Cold;
 
 use super::call::Rpc;
-use super::caller::{Caller, ids_fit};
+use super::caller::Caller;
 use super::missing::{Missing, Unanswered, missing_data, range_json};
 use super::outbound::Outbound;
 use super::response::{RpcResponse, lone_error, unheard};
@@ -57,11 +57,8 @@ impl Rpc {
         if messages.is_empty() {
             return Ok(RpcResponse::Served(lone_error(b"null", &RpcError::EMPTY_BATCH)));
         }
-        if messages.len() > self.limits.batch_items_max {
+        if self.is_too_long(messages) {
             return Ok(RpcResponse::Served(too_many(messages)));
-        }
-        if !ids_fit(messages, caller) {
-            return Ok(RpcResponse::NoRoom);
         }
         let mut split = Split::new(messages.len(), caller.accepts());
         match self.items(messages, caller, &mut split) {
@@ -77,6 +74,11 @@ impl Rpc {
             Err(BatchStop::From(at, error)) => split.cut_short(&messages[at..], &error),
         }
         RpcResponse::of_batch(split, messages)
+    }
+
+    /// True if a batch has so many messages that it is refused whole.
+    pub(super) fn is_too_long(&self, messages: &[Message<'_>]) -> bool {
+        messages.len() > self.limits.batch_items_max
     }
 
     fn items(
@@ -230,9 +232,14 @@ fn relayed_whole(
 
 fn too_many(messages: &[Message<'_>]) -> ResponseBody {
     // One error with the id of the first call, as libevm has it (`rpc/handler.go`).
-    let call = messages.iter().find(|message| message.kind() == Kind::Call);
+    let id = first_call(messages).map_or(&b"null"[..], Message::id);
     let mut out = vec![b'['];
-    envelope::error(&mut out, call.map_or(b"null", Message::id), &RpcError::BATCH_TOO_LARGE);
+    envelope::error(&mut out, id, &RpcError::BATCH_TOO_LARGE);
     out.push(b']');
     ResponseBody::from(out)
+}
+
+/// The first call of a batch: its id is the only one that the refusal of a batch that is too long repeats.
+pub(super) fn first_call<'m, 'b>(messages: &'m [Message<'b>]) -> Option<&'m Message<'b>> {
+    messages.iter().find(|message| message.kind() == Kind::Call)
 }

@@ -36,13 +36,14 @@ impl Rpc {
         work.check();
         let account = self.memory.account(address);
         let mut caller = Caller::new(Transport::Socket(&mut *subscriptions), work, account);
-        let reply = match self.parse(body) {
-            Request::Empty => return Ok((WsResponse::Last(None), caller.calls)),
-            Request::Malformed => {
+        let reply = match self.parse_for(body, &caller) {
+            None => Ok(RpcResponse::NoRoom),
+            Some(Request::Empty) => return Ok((WsResponse::Last(None), caller.calls)),
+            Some(Request::Malformed) => {
                 return Ok((WsResponse::Last(syntax_error(body).map(not_json)), caller.calls));
             }
-            Request::Single(message) => self.single(&message, &mut caller),
-            Request::Batch(messages) => self.batch(&messages, &mut caller),
+            Some(Request::Single(message)) => self.single(&message, &mut caller),
+            Some(Request::Batch(messages)) => self.batch(&messages, &mut caller),
         };
         let (reply, calls) = match self.settle(reply, caller) {
             Ok(settled) => settled,

@@ -7,6 +7,7 @@ use neve_jsonrpc::{Message, Method, Query, Request, RpcError, envelope, parse_at
 use neve_store::residency;
 use neve_store::residency::Cold;
 
+use super::batch::first_call;
 use super::call::Rpc;
 use super::caller::Calls;
 use super::caller::{Caller, Transport, ids_fit};
@@ -32,11 +33,14 @@ impl Rpc {
         work: &Work<'_>,
     ) -> Result<(RpcResponse, Calls), Cold> {
         let mut caller = Caller::new(Transport::Http(accepts), work, self.memory.account(address));
-        let reply = match self.parse(body) {
-            Request::Empty => Ok(RpcResponse::Served(ResponseBody::default())),
-            Request::Malformed => Ok(RpcResponse::Served(lone_error(b"null", &RpcError::PARSE))),
-            Request::Single(message) => self.single(&message, &mut caller),
-            Request::Batch(messages) => self.batch(&messages, &mut caller),
+        let reply = match self.parse_for(body, &caller) {
+            None => Ok(RpcResponse::NoRoom),
+            Some(Request::Empty) => Ok(RpcResponse::Served(ResponseBody::default())),
+            Some(Request::Malformed) => {
+                Ok(RpcResponse::Served(lone_error(b"null", &RpcError::PARSE)))
+            }
+            Some(Request::Single(message)) => self.single(&message, &mut caller),
+            Some(Request::Batch(messages)) => self.batch(&messages, &mut caller),
         };
         self.settle(reply, caller)
     }
@@ -131,15 +135,18 @@ impl Rpc {
     ) -> (RpcResponse, Calls) {
         let mut caller = Caller::new(Transport::Http(accepts), work, self.memory.account(address));
         let why = Missing::Data(Miss::Disk);
-        let reply = match self.parse(body) {
-            Request::Single(message) => {
+        let reply = match self.parse_for(body, &caller) {
+            None => RpcResponse::NoRoom,
+            Some(Request::Single(message)) => {
                 let outcome = Outcome::Miss(MissReason::Unreadable);
                 caller.calls.note(MethodLabel::of(&message), outcome);
                 self.missed(&message, &why)
             }
-            Request::Batch(messages) => self.missed_batch(&messages, &why, &mut caller),
+            Some(Request::Batch(messages)) => self.missed_batch(&messages, &why, &mut caller),
             // The store is not needed for these.
-            Request::Empty | Request::Malformed => RpcResponse::Served(ResponseBody::default()),
+            Some(Request::Empty | Request::Malformed) => {
+                RpcResponse::Served(ResponseBody::default())
+            }
         };
         // Nothing here reads the store.
         self.settle(Ok(reply), caller).unwrap_or((RpcResponse::NoRoom, Calls::default()))
@@ -177,14 +184,27 @@ impl Rpc {
         parse_at_most(body, self.limits.batch_items_max)
     }
 
+    /// Parses a body that gets a response, and reserves the ids that the response repeats, also a refusal. `None` if
+    /// the client has too little memory left.
+    pub(super) fn parse_for<'b>(&self, body: &'b [u8], caller: &Caller<'_>) -> Option<Request<'b>> {
+        let request = self.parse(body);
+        let fits = match &request {
+            Request::Single(message) => ids_fit(slice::from_ref(message), caller),
+            Request::Batch(messages) if self.is_too_long(messages) => {
+                let call = first_call(messages);
+                ids_fit(call.map_or(&[][..], slice::from_ref), caller)
+            }
+            Request::Batch(messages) => ids_fit(messages, caller),
+            Request::Empty | Request::Malformed => true,
+        };
+        fits.then_some(request)
+    }
+
     pub(super) fn single(
         &self,
         message: &Message<'_>,
         caller: &mut Caller<'_>,
     ) -> Result<RpcResponse, Cold> {
-        if !ids_fit(slice::from_ref(message), caller) {
-            return Ok(RpcResponse::NoRoom);
-        }
         let mut out = BodyBuilder::new(1, caller.accepts());
         match self.message(message, caller, &mut out) {
             Ok(_) if caller.work.ended().is_some() => {} // the node's time-out error has no newline

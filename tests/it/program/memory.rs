@@ -212,6 +212,11 @@ pub(super) fn long_id(bytes: usize) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"eth_chainId"}}"#, "<".repeat(bytes))
 }
 
+/// A batch that is refused whole, by an error that repeats this long id.
+pub(super) fn long_id_of_a_long_batch(bytes: usize) -> String {
+    format!("[{}{}]", long_id(bytes), ",0".repeat(2000))
+}
+
 /// A head, and then nothing.
 pub(super) fn part_of_a_head(bytes: usize) -> Vec<u8> {
     let head = "POST / HTTP/1.1\r\nHost: x\r\nx: ";
@@ -314,6 +319,14 @@ fn ids_that_grow_when_they_are_repeated_take_bounded_memory() {
         let missed = long_id(2_000_000).replace("eth_chainId", "eth_call");
         attack.send(20, &post(&missed));
         attack.send(20, &post(&format!("[{missed}]")));
+    });
+}
+
+#[test]
+fn long_batches_with_a_long_id_take_bounded_memory() {
+    withstands(|attack| {
+        attack.send_frames(15, &frame(WHOLE, long_id_of_a_long_batch(10_000_000).as_bytes()));
+        attack.send(20, &post(&long_id_of_a_long_batch(4_000_000)));
     });
 }
 

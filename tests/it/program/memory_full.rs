@@ -9,8 +9,8 @@ use neve_devnet::DevnetThread;
 
 use super::memory::{
     Attack, MIB, Peak, WHOLE, all_logs, attacker, batch, call, connect, fee_histories, frame,
-    long_id, only, others_are_served, part_of_a_body, part_of_a_head, part_of_a_message, post,
-    receipts, start, start_growing,
+    long_id, long_id_of_a_long_batch, only, others_are_served, part_of_a_body, part_of_a_head,
+    part_of_a_message, post, receipts, start, start_growing,
 };
 use crate::store::packed::wait_for_packed;
 use crate::support::client::read;
@@ -171,7 +171,7 @@ fn through_hyper(body: &str) -> Vec<u8> {
 }
 
 type Full = fn(&mut Attack<'_>);
-const ATTACKS: [(&str, Full); 17] = [
+const ATTACKS: [(&str, Full); 18] = [
     ("10 sockets, a name of 4 MB in a batch", |a| {
         a.send_frames(10, &frame(WHOLE, long_name().as_bytes()));
     }),
@@ -182,6 +182,9 @@ const ATTACKS: [(&str, Full); 17] = [
     }),
     ("60 batches of eth_feeHistory", |a| a.send(60, &post(&fee_histories()))),
     ("60 ids of 5 MB of <", |a| a.send(60, &post(&long_id(5_000_000)))),
+    ("10 sockets, an id of 30 MB of < in a batch that is too long", |a| {
+        a.send_frames(10, &frame(WHOLE, long_id_of_a_long_batch(30_000_000).as_bytes()));
+    }),
     ("9,900 heads of 60 kB", |a| a.send(9900, &part_of_a_head(60_000))),
     ("9,900 heads of 16 kB", |a| a.send(9900, &part_of_a_head(16_000))),
     ("bodies and messages", |a| {
