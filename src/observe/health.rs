@@ -13,13 +13,14 @@ use neve_store::Identity;
 use serde_json::{Value, json};
 
 use super::capacity::{CapacityBounds, DiskUse, Growth, TimeToFull, tiers, time_to_full};
-use super::head_age::stale_age;
 use super::metrics::MetricsPage;
 use super::process::{self, Memory};
 use crate::config::settings::LiveReady;
 use crate::shared::{
-    IngestBudget, MemoryBudget, Phase, Serving, StageTimes, Status, ThreadCounters, UpstreamStatus,
+    IngestBudget, MemoryBudget, Serving, StageTimes, Status, ThreadCounters, UpstreamStatus,
 };
+
+mod readiness;
 
 /// The pages of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,66 +83,6 @@ impl Admin {
             // Clients need not know paths, upstreams and sizes of this machine.
             _ if pages == Pages::Public => json_page(StatusCode::OK, &self.short_health()),
             _ => json_page(StatusCode::OK, &self.health()),
-        }
-    }
-
-    fn ready(&self) -> AdminPage {
-        match self.not_ready() {
-            None if self.serving.freshness.follows_nobody() => {
-                let tags = "refused: no upstream is followed";
-                json_page(StatusCode::OK, &json!({ "ready": true, "tags": tags }))
-            }
-            None => json_page(StatusCode::OK, &json!({ "ready": true })),
-            Some(why) => {
-                let body = json!({ "ready": false, "reason": why });
-                json_page(StatusCode::SERVICE_UNAVAILABLE, &body)
-            }
-        }
-    }
-
-    /// Reason why a router should send its requests elsewhere, if it should.
-    fn not_ready(&self) -> Option<String> {
-        let ready = **self.ready.load();
-        if self.serving.reader.range().is_none() {
-            return Some("no block is stored yet".to_owned());
-        }
-        if self.serving.freshness.follows_nobody() {
-            return None; // what is stored does not age
-        }
-        // The first cause counts: a silent upstream makes lag and age look worse than they are.
-        let Some(silence) = self.status.silence() else {
-            return Some("the upstream has not answered yet".to_owned());
-        };
-        if silence > ready.silence_max {
-            let limit = ready.silence_max;
-            return Some(format!(
-                "the upstream has been silent for {silence:.0?}, allowed is {limit:?}"
-            ));
-        }
-        let phase = self.status.words().phase;
-        if matches!(phase, Phase::WrongChain | Phase::Disagrees | Phase::Stopped) {
-            return Some(format!("following has stopped: {}", phase.name()));
-        }
-        // Without a proven head of the upstream the lag is unknown, and the age still bounds how
-        // old the head is.
-        let lag = self.lag().unwrap_or(0);
-        let limit = ready.lag_max;
-        if lag > limit {
-            return Some(format!("{lag} blocks behind the upstream, allowed are {limit}"));
-        }
-        let (age, max) = stale_age(&ready, &self.serving)?;
-        let age = Duration::from_secs(age.as_secs());
-        Some(format!("the newest block is {age:?} old, allowed is {max:?} (--ready-age-max)"))
-    }
-
-    /// Adds the wait for upstreams to a reason, where it is the cause. It names none of them.
-    fn with_wait(&self, why: String) -> String {
-        match self.status.retry_in() {
-            Some(left) => {
-                let seconds = left.as_secs_f64().ceil();
-                format!("{why}; neve waits: it asks the next upstream in {seconds} s")
-            }
-            None => why,
         }
     }
 

@@ -166,7 +166,7 @@ pub(crate) const METRICS: &[Metric] = metrics! {
     Gauge Count "neve_upstream_head_height" []
         "Highest upstream head with a proven header or a stored block"
     Gauge Seconds "neve_upstream_silence_seconds" []
-        "Seconds since an upstream last answered; absent if no upstream is followed"
+        "Seconds since an upstream in use last answered; absent if no upstream is followed"
     Gauge Count "neve_upstream_ws_connected" []
         "1 while an upstream announces heads over WebSocket, 0 while neve polls"
     Counter Count "neve_upstream_ws_connections_total" []

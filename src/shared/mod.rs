@@ -31,6 +31,8 @@ pub(crate) use memory_budget::{
     Reservation,
 };
 pub(crate) use serving::Serving;
-pub(crate) use status::{Phase, PushStatus, StageTimes, Status, UpstreamStatus, add_elapsed};
+pub(crate) use status::{
+    Phase, PushStatus, StageTimes, Status, UpstreamStatus, add_elapsed, unproven_head,
+};
 pub(crate) use upstream_values::{CONSTANT, CURRENT};
 pub(crate) use work::{Began, Class, GONE_INTERVAL, Stop, Work, has_gone};

@@ -9,6 +9,10 @@ use neve_jsonrpc::Rules;
 
 use super::lock::lock;
 
+mod answers;
+
+use answers::AnswerTimes;
+
 /// Value of [`Status::verified`] until it is set.
 const UNKNOWN: u64 = u64::MAX;
 
@@ -77,6 +81,8 @@ pub(crate) struct UpstreamStatus {
     pub lacks_below: Option<u64>,
     /// Rules by which it answers.
     pub rules: Rules,
+    /// The head that it names without a header that proves it. While it does, its answers count for nothing.
+    pub unproven_head: Option<u64>,
     /// Highest number of heights in flight.
     pub window: usize,
     /// Heights in flight: requested from it, and not answered.
@@ -98,6 +104,11 @@ impl UpstreamStatus {
         let left = self.retry_at?.saturating_duration_since(Instant::now());
         Some(left).filter(|left| !left.is_zero())
     }
+}
+
+/// Fault of an upstream that names a head which it cannot show.
+pub(crate) fn unproven_head(head: u64) -> String {
+    format!("head {head} has no header that proves it")
 }
 
 /// Progress of backfill.
@@ -196,8 +207,7 @@ impl PushStatus {
 pub(crate) struct Status {
     started: Instant,
     words: Mutex<StatusText>,
-    /// Milliseconds from the start to the upstream's last answer, plus 1; 0: none yet.
-    heard: AtomicU64,
+    answers: AnswerTimes,
     /// The highest head that an upstream says to have and that is asked for, plus 1; 0: not known
     /// yet.
     upstream_head: AtomicU64,
@@ -213,7 +223,7 @@ pub(crate) struct Status {
     archive: Mutex<Option<ArchiveStatus>>,
     /// Place where the running catch-up began, plus 1.
     catch_up_from: AtomicU64,
-    /// True if the upstream writes heads as v1.15 does.
+    /// True if upstreams write heads as v1.15 does.
     helicon_heads: AtomicBool,
 }
 
@@ -222,7 +232,7 @@ impl Default for Status {
         Self {
             started: Instant::now(),
             words: Mutex::default(),
-            heard: AtomicU64::new(0),
+            answers: AnswerTimes::default(),
             upstream_head: AtomicU64::new(0),
             proven_head: AtomicU64::new(0),
             verified: AtomicU64::new(UNKNOWN),
@@ -280,18 +290,6 @@ impl Status {
         self.lock().clock = doubt;
     }
 
-    /// The upstream has answered.
-    pub(crate) fn heard(&self) {
-        let since = self.started.elapsed().as_millis() as u64;
-        self.heard.store(since + 1, Ordering::Relaxed);
-    }
-
-    /// Time that the upstream has been silent; `None` if it has never answered.
-    pub(crate) fn silence(&self) -> Option<Duration> {
-        let heard = self.heard.load(Ordering::Relaxed).checked_sub(1)?;
-        Some(self.started.elapsed().saturating_sub(Duration::from_millis(heard)))
-    }
-
     /// Notes the head that is asked for, and the highest one with a proven header.
     pub(crate) fn set_upstream_head(&self, head: u64, proven: u64) {
         self.upstream_head.store(head.saturating_add(1), Ordering::Relaxed);
@@ -325,13 +323,13 @@ impl Status {
         next.checked_sub(1).filter(|_| next != UNKNOWN)
     }
 
-    /// Notes how the upstream writes heads.
+    /// Notes how upstreams write heads, as enough of them agree.
     pub(crate) fn set_helicon_heads(&self, helicon: bool) {
         self.helicon_heads.store(helicon, Ordering::Relaxed);
     }
 
-    /// True if the last head that the upstream announced had the keys of Helicon, which v1.15
-    /// writes before Helicon too.
+    /// True if the heads that upstreams announce have the keys of Helicon, which v1.15 writes before
+    /// Helicon too.
     pub(crate) fn helicon_heads(&self) -> bool {
         self.helicon_heads.load(Ordering::Relaxed)
     }

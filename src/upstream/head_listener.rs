@@ -53,6 +53,8 @@ pub(crate) struct HeadListener {
 pub(crate) struct Announced {
     /// The newest height.
     pub(crate) height: Option<u64>,
+    /// True if the newest head has the keys of v1.15; `None` if it came otherwise.
+    pub(crate) helicon_keys: Option<bool>,
     /// Connections so far.
     pub(crate) connections: u64,
     /// True if heads come over it now.
@@ -190,8 +192,10 @@ impl HeadListener {
             backoff.reset();
             return Ok(());
         };
-        self.status.set_helicon_heads(text.contains(HELICON_KEY));
-        self.newest.send_modify(|newest| newest.height = Some(head));
+        let helicon_keys = Some(text.contains(HELICON_KEY));
+        self.newest.send_modify(|newest| {
+            (newest.height, newest.helicon_keys) = (Some(head), helicon_keys);
+        });
         Ok(())
     }
 }

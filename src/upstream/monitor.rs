@@ -19,7 +19,7 @@ use super::probe::{BlockName, rules_of};
 use super::state::{Upstream, is_near};
 use crate::client::{Backoff, CallError};
 use crate::config::settings::FetchConfig;
-use crate::shared::{Phase, Serving, Status};
+use crate::shared::{Phase, Serving, Status, unproven_head};
 
 /// Wait before an upstream that failed is checked again: the first, and the longest.
 const FIRST: Duration = Duration::from_millis(250);
@@ -46,6 +46,9 @@ enum EjectReason {
         /// The store's, or the network's.
         expected: Identity,
     },
+    /// The upstream names a head far above all others, and has no header there.
+    #[error("the upstream's {}", unproven_head(*.0))]
+    FalseHead(u64),
     /// The claims of the upstream about itself contradict each other.
     #[error("the upstream's {0}")]
     Senseless(String),
@@ -69,7 +72,7 @@ impl EjectReason {
         match self {
             Self::WrongChain { .. } => Phase::WrongChain,
             Self::Disagrees { .. } => Phase::Disagrees,
-            Self::Call(_) | Self::Senseless(_) => Phase::Waiting,
+            Self::Call(_) | Self::FalseHead(_) | Self::Senseless(_) => Phase::Waiting,
         }
     }
 
@@ -78,8 +81,17 @@ impl EjectReason {
         match self {
             Self::Call(error) => error.reason(),
             Self::WrongChain { .. } => "wrong_chain",
+            Self::FalseHead(_) => "false_head",
             Self::Senseless(_) => "inconsistent",
             Self::Disagrees { .. } => "disagrees",
+        }
+    }
+
+    /// The head that no header proves, if that is the reason.
+    fn unproven_head(&self) -> Option<u64> {
+        match self {
+            Self::FalseHead(head) => Some(*head),
+            _ => None,
         }
     }
 
@@ -129,6 +141,7 @@ impl UpstreamMonitor {
     fn eject(&self, out: &EjectReason, wait: Duration) {
         let text = out.to_string();
         let again = self.upstream.error().as_ref() == Some(&text);
+        self.upstream.state().unproven_head = out.unproven_head();
         self.upstream.eject(out.reason(), out.phase(), (text.clone(), wait));
         self.note_head(false);
         let (upstream, status) = (&self.upstream.name, &self.status);
@@ -163,9 +176,7 @@ impl UpstreamMonitor {
         // A near head is proven when its block comes. A far one would be requested, and lag would
         // count from it.
         if form.is_none() && !is_near(head, self.believed()) {
-            return Err(EjectReason::Senseless(format!(
-                "head {head} has no header that proves it"
-            )));
+            return Err(EjectReason::FalseHead(head));
         }
         self.agree(head).await?;
         // The first upstream that is admitted decides which chain is followed.
@@ -273,7 +284,8 @@ impl UpstreamMonitor {
                 error = self.upstream.failure() => return error.into(),
                 Ok(()) = self.heads.changed() => {
                     let announced = *self.heads.borrow_and_update();
-                    let near = announced.height.is_none_or(|height| self.announced(height));
+                    let keys = announced.helicon_keys;
+                    let near = announced.height.is_none_or(|height| self.announced(height, keys));
                     let connected = announced.connections != connections;
                     connections = announced.connections;
                     // A far head costs a request to believe, and a liar may announce one after another.
@@ -305,8 +317,8 @@ impl UpstreamMonitor {
     }
 
     /// Takes an announced head. Returns false if it is too far above all others to be believed.
-    fn announced(&self, head: u64) -> bool {
-        let is_near = self.upstream.announces(head, self.believed());
+    fn announced(&self, head: u64, keys: Option<bool>) -> bool {
+        let is_near = self.upstream.announces(head, keys, self.believed());
         if is_near {
             self.note_head(false);
         }
@@ -359,10 +371,12 @@ impl UpstreamMonitor {
 
     fn note_head(&self, connected: bool) {
         self.pool.changed(connected);
-        if self.pool.sight().borrow().admitted == 0 {
+        let sight = *self.pool.sight().borrow();
+        self.status.use_upstreams(sight.in_use > 0);
+        self.status.set_helicon_heads(sight.helicon_keys);
+        if sight.admitted == 0 {
             return; // the last heads that were known stay
         }
-        let sight = *self.pool.sight().borrow();
         self.status.set_upstream_head(sight.head, sight.proven);
     }
 }

@@ -28,7 +28,7 @@ use crate::shared::lock::lock;
 /// Time between two updates of the upstreams in /health.
 const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Upstreams, of several, that must agree on rules before these replace others.
+/// Upstreams, of several, that must agree on rules, or on the keys of announced heads, before these replace others.
 const RULES_AGREE: usize = 2;
 
 /// Needs that may wait here. A task with more of them keeps the rest.
@@ -108,11 +108,13 @@ impl UpstreamPool {
     /// Notes that an upstream was admitted or ejected, or has a new head.
     pub(crate) fn changed(&self, connected: bool) {
         let (mut next, mut helicon) = (PoolState::default(), 0);
-        let (mut heads, mut proven) = (Vec::new(), Vec::new());
+        let (mut heads, mut proven, mut keys) = (Vec::new(), Vec::new(), Vec::new());
         for upstream in &self.upstreams {
             let state = upstream.state();
             if state.admitted {
                 next.admitted += 1;
+                next.in_use += usize::from(state.is_in_use());
+                keys.extend(state.helicon_keys);
                 heads.push(state.head);
                 proven.push(state.proven);
                 helicon += usize::from(state.rules == Rules::Helicon);
@@ -132,6 +134,7 @@ impl UpstreamPool {
             let are_one = helicon > 0 && helicon == next.admitted;
             let alone = if next.admitted == 0 { sight.helicon } else { are_one };
             next.helicon = next.agreed.unwrap_or(alone) || asynchronous;
+            next.helicon_keys = agreed_keys(&keys, needed).unwrap_or(sight.helicon_keys);
             next.connections = sight.connections + u64::from(connected);
             next.withdrawals = sight.withdrawals;
             std::mem::replace(sight, next) != next
@@ -380,6 +383,15 @@ fn reached_by(mut heads: Vec<u64>, upstreams: usize) -> u64 {
     heads.sort_unstable_by(|a, b| b.cmp(a));
     let place = upstreams.min(heads.len()).saturating_sub(1);
     heads.get(place).copied().unwrap_or_default()
+}
+
+/// The form of announced heads that so many upstreams agree on, if any: true for the keys of v1.15.
+fn agreed_keys(keys: &[bool], needed: usize) -> Option<bool> {
+    let with = keys.iter().filter(|has_keys| **has_keys).count();
+    // The older form first, as with rules.
+    [(keys.len() - with, false), (with, true)]
+        .into_iter()
+        .find_map(|(agree, form)| (agree >= needed).then_some(form))
 }
 
 #[expect(clippy::panic, reason = "the pool holds the sender, and each waiter holds the pool")]

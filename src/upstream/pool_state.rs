@@ -7,6 +7,8 @@ use neve_jsonrpc::Rules;
 pub(crate) struct PoolState {
     /// Upstreams that are asked.
     pub(crate) admitted: usize,
+    /// Upstreams of these that name no head without a header that proves it.
+    pub(crate) in_use: usize,
     /// The highest head that is asked for.
     pub(crate) head: u64,
     /// The highest head with a proven header that as many upstreams have reached as must agree on a block.
@@ -18,6 +20,9 @@ pub(crate) struct PoolState {
     /// The rules that enough upstreams agreed on, or those of the store: true for v1.15. They stay
     /// while fewer upstreams are asked.
     pub(crate) agreed: Option<bool>,
+    /// True if enough upstreams agreed to announce heads with the keys of v1.15. It stays until enough
+    /// agree on the other form.
+    pub(crate) helicon_keys: bool,
     /// Changes with each connection to an upstream.
     pub(crate) connections: u64,
     /// Number of withdrawals by the mirror source.

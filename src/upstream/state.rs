@@ -13,7 +13,7 @@ use crate::client::{CallError, PeerText, RpcClient};
 use crate::config::settings::LiveRate;
 use crate::mirror::MirrorSource;
 use crate::shared::lock::lock;
-use crate::shared::{Phase, UpstreamStatus};
+use crate::shared::{Phase, UpstreamStatus, unproven_head};
 
 /// Time for which an upstream is asked last after its data was rejected. It doubles each time.
 const DOUBT: Duration = Duration::from_secs(10);
@@ -59,6 +59,10 @@ pub(crate) struct State {
     pub(crate) head: u64,
     /// The highest head of it with a proven header.
     pub(crate) proven: u64,
+    /// The head that it named last, if that is far above all others and no header proves it.
+    pub(super) unproven_head: Option<u64>,
+    /// True if the last head that it announced has the keys of v1.15; `None` before the first one.
+    pub(super) helicon_keys: Option<bool>,
     /// Time until which its newest block is requested by number.
     by_number: Option<Instant>,
     /// Height below which it lacks heights, as far as was seen, and the time until which that is
@@ -99,6 +103,8 @@ impl Upstream {
                 rules_doubted: false,
                 head: 0,
                 proven: 0,
+                unproven_head: None,
+                helicon_keys: None,
                 by_number: None,
                 lacks: None,
                 pause: Pause::new(),
@@ -147,7 +153,7 @@ impl Upstream {
         let mut state = self.state();
         (state.admitted, state.head, state.proven, state.rules) = (true, head, proven, rules);
         (state.failure, state.error, state.phase) = (None, None, Phase::Following);
-        state.retry_at = None;
+        (state.retry_at, state.unproven_head) = (None, None);
     }
 
     /// Ejects it with an error: it is not asked until it is admitted again, and that is tried after
@@ -164,11 +170,12 @@ impl Upstream {
     /// Notes a head that it announced, if that is little above `believed`, the highest head that is
     /// believed of any upstream: asking for its block proves it. One that is far above has to be
     /// proven first.
-    pub(crate) fn announces(&self, head: u64, believed: u64) -> bool {
+    pub(crate) fn announces(&self, head: u64, keys: Option<bool>, believed: u64) -> bool {
         let is_near = is_near(head, believed);
         if is_near {
             let mut state = self.state();
             state.head = state.head.max(head);
+            state.helicon_keys = keys.or(state.helicon_keys);
         }
         is_near
     }
@@ -176,14 +183,16 @@ impl Upstream {
     /// Notes the head that it answered with, which may be lower than what it announced before.
     /// Without a proven header there, only a head that is little above `believed` is taken.
     pub(crate) fn answers_head(&self, head: u64, has_header: bool, believed: u64) {
+        let is_false = !has_header && !is_near(head, believed);
         let mut state = self.state();
         state.proven = if has_header { head } else { state.proven.min(head) };
         // Down to a proven head, not to 0: the upstream still has those heights.
-        state.head = if has_header || is_near(head, believed) { head } else { state.proven };
+        state.head = if is_false { state.proven } else { head };
+        state.unproven_head = is_false.then_some(head);
         // `penalize` takes the lock, too.
         drop(state);
-        if !has_header && !is_near(head, believed) {
-            self.penalize("false_head", &format!("head {head} has no header that proves it"));
+        if is_false {
+            self.penalize("false_head", &unproven_head(head));
         }
     }
 
@@ -351,6 +360,7 @@ impl Upstream {
             head: state.admitted.then_some(state.head),
             lacks_below: state.lacks.filter(|(_, until)| *until > now).map(|(below, _)| below),
             rules: state.rules,
+            unproven_head: state.unproven_head,
             window: state.window.size(),
             in_flight: state.in_flight,
             answer_seconds: state.window.mean(),
@@ -377,6 +387,11 @@ impl State {
         } else {
             "up"
         }
+    }
+
+    /// True if what it answers shows how the chain is: it is admitted, and names no head that it cannot show.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.admitted && self.unproven_head.is_none()
     }
 
     pub(crate) fn penalized(&self, now: Instant) -> bool {

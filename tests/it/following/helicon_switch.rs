@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use neve_devnet::{Config, DevnetThread, Version};
 use serde_json::Value;
 
 use crate::support::client::Client;
@@ -10,6 +11,8 @@ use crate::support::corpus::HELICON;
 use crate::support::neve::{LIMIT, Neve, fresh_dir, run};
 use crate::support::node::wait::{Miss, wait_until};
 use crate::support::recorded::{Recorded, by_rules};
+use crate::support::served::devnet_of;
+use crate::support::ws::Ws;
 
 /// The last synchronous block of the recorded chain.
 const TRANSITION: u64 = 201;
@@ -219,4 +222,55 @@ fn flip_status(receipts: &str) -> String {
 #[expect(clippy::disallowed_methods, reason = "a plain test thread")]
 fn pause(time: Duration) {
     std::thread::sleep(time);
+}
+
+/// A node of this version before Helicon: v1.15 announces heads with its keys already.
+fn before_helicon(version: Version) -> DevnetThread {
+    devnet_of(Config { version, ..Config::test().with_head(20) })
+}
+
+/// Starts neve and a subscriber, and gives a way to announce a head: true if the subscriber sees the keys of v1.15.
+fn heads_of(nodes: &[DevnetThread], hear: impl FnOnce(&mut dyn FnMut(usize) -> bool)) {
+    let (dir, urls) = (fresh_dir(), nodes.iter().map(|node| node.base_url()).collect::<Vec<_>>());
+    let upstreams = urls.iter().flat_map(|url| ["--upstream", url]).collect::<Vec<_>>();
+    let neve = Neve::start(dir.path(), &[&upstreams[..], &["--start", "0"]].concat());
+    neve.wait_for_head(20);
+    neve.wait("all sockets", |health| {
+        let up = health["upstreams"].as_array()?.iter().all(|one| one["state"] == "up");
+        let hears = nodes.iter().all(|node| node.counters().subscriptions() > 0);
+        (up && hears).then_some(())
+    });
+    let mut ws = Ws::open(&neve);
+    ws.subscribe("[\"newHeads\"]");
+    hear(&mut |place| {
+        // The others come after it, so that it alone announces the head that is told.
+        nodes[place].advance(1);
+        let has_keys = ws.notification().result.contains("targetExponent");
+        nodes.iter().enumerate().filter(|(other, _)| *other != place).for_each(|(_, node)| {
+            node.advance(1);
+        });
+        has_keys
+    });
+    neve.stop_in_time();
+}
+
+#[test]
+fn keys_of_announced_heads_stay_if_one_of_two_upstreams_changes_them() {
+    let nodes = [Version::V1_15, Version::V1_14].map(before_helicon);
+    heads_of(&nodes, |hear| {
+        for place in [0, 1, 0, 1, 0, 0] {
+            assert!(!hear(place), "the keys are those of upstream {place}");
+        }
+    });
+}
+
+#[test]
+fn keys_of_announced_heads_are_those_on_which_upstreams_agree() {
+    for count in 1..=2 {
+        let nodes: Vec<_> = (0..count).map(|_| before_helicon(Version::V1_15)).collect();
+        heads_of(&nodes, |hear| {
+            // The second upstream announces each head behind the first one, so a few may come before they agree.
+            assert!((0..20).any(|_| hear(0)), "{count} upstreams");
+        });
+    }
 }

@@ -10,4 +10,5 @@ mod prices;
 mod secrets;
 mod stale;
 mod start;
+mod unproven_head;
 mod upstreams;
