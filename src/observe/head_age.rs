@@ -22,15 +22,15 @@ pub(crate) fn stale_age(ready: &ReadyConfig, serving: &Serving) -> Option<(Durat
     serving.freshness.head_age().filter(|age| *age > max).map(|age| (age, max))
 }
 
-/// Waits for an upstream's head, so that no client is told the head of the last run while a newer one
-/// is known; not if the store is empty or no upstream answers.
+/// Waits for an upstream's head, so that no client gets a miss for the head of the last run if it is the newest; not
+/// if the store is empty or each upstream fails.
 pub(crate) async fn upstream_head(serving: &Serving, status: &Status, ready: &ReadyConfig) {
     let is_known = || {
         let is_empty = serving.reader.range().is_none();
         is_empty
             || serving.freshness.follows_nobody()
             || status.proven_head().is_some()
-            || status.words().upstream_error.is_some()
+            || all_have_failed(status)
     };
     let known = async {
         while !is_known() {
@@ -42,15 +42,25 @@ pub(crate) async fn upstream_head(serving: &Serving, status: &Status, ready: &Re
     }
 }
 
-/// Compares the head with the upstream's. True if it was near it once since the start.
-fn is_near(serving: &Serving, status: &Status, ready: &ReadyConfig) -> bool {
-    let head = serving.reader.range().map(|range| *range.end());
-    let upstream = status.proven_head();
-    upstream
-        .is_some_and(|upstream| serving.freshness.set_upstream_head(upstream, head, ready.lag_max))
+/// True if each upstream has failed, so that no head is to be known soon.
+fn all_have_failed(status: &Status) -> bool {
+    let upstreams = status.upstreams();
+    !upstreams.is_empty() && upstreams.iter().all(|one| one.error.is_some())
 }
 
-/// Compares the head with the upstream's until it is near it, and then ends.
+/// Compares the head with the upstream's. True if it was near it once since the start.
+fn is_near(serving: &Serving, status: &Status, ready: &ReadyConfig) -> bool {
+    let Some(upstream) = status.proven_head() else {
+        // A head that may be old is better than none only if no upstream answers.
+        serving.freshness.await_upstream_head(!all_have_failed(status));
+        return false;
+    };
+    let head = serving.reader.range().map(|range| *range.end());
+    serving.freshness.set_upstream_head(upstream, head, ready.lag_max)
+}
+
+/// Compares the head with the upstream's until it is near it, and then ends. Until an upstream has said its head,
+/// calls that depend on the head are misses, unless each upstream fails.
 pub(crate) async fn start(serving: Arc<Serving>, status: Arc<Status>, ready: LiveReady) {
     while !serving.freshness.follows_nobody() && !is_near(&serving, &status, &ready.load()) {
         sleep(LOOK_EVERY).await;

@@ -3,14 +3,15 @@
 //!
 //! The control thread compares the age with `--ready-age-max` each second (`src/observe/head_age.rs`). A
 //! request reads one flag and no clock. After a start the head is that of the last run. Until it was within
-//! `--ready-lag-max` of the upstream's head once, calls that depend on it are misses.
+//! `--ready-lag-max` of the upstream's head once, calls that depend on it are misses; not while each upstream fails and
+//! none has said its head.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The head is too old (`--stale-heads miss`).
 const STALE: u8 = 1;
-/// The head was not near the upstream's since the start.
+/// The head was not near the upstream's since the start, or the upstream's is not known yet.
 const BEHIND: u8 = 2;
 /// neve follows no upstream, so there is no head.
 const NO_UPSTREAM: u8 = 4;
@@ -108,6 +109,11 @@ impl Freshness {
             self.goal.store(REACHED, Ordering::Relaxed);
             self.set(BEHIND, false);
         }
+    }
+
+    /// Says whether an upstream is still to say its head, before one did.
+    pub(crate) fn await_upstream_head(&self, awaits: bool) {
+        self.set(BEHIND, awaits);
     }
 
     /// Notes the upstream's head, until the head has been near it once. True if it has.

@@ -2,6 +2,7 @@
 
 use neve_devnet::Fault;
 
+use crate::support::closed_port::ClosedPort;
 use crate::support::neve::Neve;
 use crate::support::served::{devnet, follow};
 
@@ -21,9 +22,6 @@ fn head_of_the_last_run_is_a_miss_until_it_is_near_the_upstream() {
     let stall = node.faults().inject(Fault::Stall.on("eth_getBlockReceipts"));
     let url = node.base_url();
     let neve = Neve::start(dir.path(), &["--upstream", &url, "--start", "0"]);
-    // neve accepts clients after two seconds even if it does not know the upstream's head yet.
-    let (method, params) = LATEST[1];
-    neve.wait("a miss", |_| (neve.client().call(method, params).status == 421).then_some(()));
     for (method, params) in LATEST {
         let missed = neve.client().call(method, params);
         assert_eq!(missed.status, 421, "{method}: {}", missed.text());
@@ -45,6 +43,30 @@ fn head_of_the_last_run_is_a_miss_until_it_is_near_the_upstream() {
     neve.wait("lag", |health| (health["blocks"]["lag"].as_u64()? >= 20).then_some(()));
     assert_eq!(neve.client().call("eth_blockNumber", "[]").status, 200);
     stall.clear();
+}
+
+/// Upstreams of which one has failed, and the other one is slow.
+#[test]
+fn head_of_the_last_run_is_a_miss_until_an_upstream_said_its_head() {
+    let node = devnet(5);
+    let (dir, neve) = follow(&node, &[]);
+    neve.stop_in_time();
+    let stall = node.faults().inject(Fault::Stall.on("eth_chainId"));
+    let (closed, url) = (ClosedPort::bind(), node.base_url());
+    let slow =
+        ["--upstream", &closed.url(), "--upstream", &url, "--upstream-request-timeout", "10m"];
+    let neve = Neve::start(dir.path(), &slow);
+    for (method, params) in LATEST {
+        let missed = neve.client().call(method, params);
+        assert_eq!(missed.status, 421, "{method}: {}", missed.text());
+        assert!(missed.text().contains("neve is catching up"), "{}", missed.text());
+    }
+    let old = neve.client().call("eth_getBlockByNumber", r#"["0x5",false]"#);
+    assert_eq!(old.status, 200, "{}", old.text());
+    stall.clear();
+    neve.wait("the head", |_| {
+        (neve.client().call("eth_blockNumber", "[]").status == 200).then_some(())
+    });
 }
 
 #[test]
