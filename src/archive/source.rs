@@ -217,7 +217,7 @@ impl ArchiveSource {
 
     /// A segment was proven and published.
     pub(crate) fn accept(&self) {
-        self.status.change_archive(|archive| archive.taken += 1);
+        self.status.change_archive(|archive| archive.accepted += 1);
         count("accepted");
         self.say(None);
     }

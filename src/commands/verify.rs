@@ -214,7 +214,7 @@ impl Check {
         let digest = self.digest.clone().map(Keccak256::finalize);
         if self.json {
             let line = json!({
-                "summary": true, "digest": digest, "segments": segments, "records": records, "tables": tables,
+                "summary": true, "digest": digest, "segments": segments, "records": records, "merged_tables": tables,
                 "first": range.map(|range| range.0), "last": range.map(|range| range.1),
                 "findings": self.findings, "unsettled": tail,
             });

@@ -180,7 +180,7 @@ impl Admin {
                 "url": mirror.url,
                 "stream": { "connected": mirror.stream, "error": mirror.stream_error },
                 "segments": {
-                    "accepted": mirror.taken,
+                    "accepted": mirror.accepted,
                     "rejected": mirror.refused,
                     "error": mirror.segments_error,
                 },
@@ -202,7 +202,7 @@ impl Admin {
                     .map(|at| json!({ "min_height": at.start(), "max_height": at.end() })),
                 "breaker": archive.breaker,
                 "segments": {
-                    "accepted": archive.taken, "rejected": archive.refused, "error": archive.error,
+                    "accepted": archive.accepted, "rejected": archive.refused, "error": archive.error,
                 },
                 "push": archive.push.map(|push| json!({
                     "min_height": push.heights.map(|heights| heights.0),

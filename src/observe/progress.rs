@@ -135,9 +135,9 @@ fn line(task: Task, rate: Option<f64>) -> Value {
     json!({
         "progress": task.name,
         "done": task.done,
-        "left": task.left,
+        "remaining": task.left,
         "heights_per_second": rate.map(|rate| (rate * 10.0).round() / 10.0),
-        "seconds_left": left,
+        "remaining_seconds": left,
     })
 }
 
@@ -160,16 +160,16 @@ mod tests {
     fn a_line_has_the_rate_and_the_time_left() {
         let task = Task { name: "backfill", done: 500, left: 1000 };
         let expected = json!({
-            "progress": "backfill", "done": 500, "left": 1000,
-            "heights_per_second": 250.0, "seconds_left": 4.0,
+            "progress": "backfill", "done": 500, "remaining": 1000,
+            "heights_per_second": 250.0, "remaining_seconds": 4.0,
         });
         assert_eq!(line(task, Some(rate(2500, Duration::from_secs(10)))), expected);
         let unknown = line(task, None);
         assert_eq!(
-            (&unknown["heights_per_second"], &unknown["seconds_left"]),
+            (&unknown["heights_per_second"], &unknown["remaining_seconds"]),
             (&Value::Null, &Value::Null)
         );
-        assert_eq!(line(task, Some(0.0))["seconds_left"], Value::Null);
+        assert_eq!(line(task, Some(0.0))["remaining_seconds"], Value::Null);
     }
 
     #[test]

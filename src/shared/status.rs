@@ -146,8 +146,8 @@ pub(crate) struct MirrorStatus {
     pub stream_error: Option<String>,
     /// Reason why segments do not come as files.
     pub segments_error: Option<String>,
-    /// Segments that were taken since the start.
-    pub taken: u64,
+    /// Segments that were accepted since the start.
+    pub accepted: u64,
     /// Segments that did not check out.
     pub refused: u64,
 }
@@ -172,8 +172,8 @@ pub(crate) struct ArchiveStatus {
     /// True once the store has the heights up to the anchor, as far as they are settled.
     #[cfg(feature = "archive")]
     pub is_begun: bool,
-    /// Segments that were taken since the start.
-    pub taken: u64,
+    /// Segments that were accepted since the start.
+    pub accepted: u64,
     /// Segments that did not check out.
     pub refused: u64,
     /// Pushing to it, if packed files are pushed.

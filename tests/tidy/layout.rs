@@ -27,21 +27,31 @@ fn doors(tree: &Tree) -> Vec<Finding> {
         if path.ends_with("/mod.rs") {
             found.extend(statements(tree, path, folder, &code));
         } else {
-            found.extend(through_own_door(path, folder, &code));
+            let has_door = tree.has(&format!("{folder}/mod.rs"));
+            found.extend(through_own_door(path, folder, has_door, &code));
         }
     }
     found
 }
 
 /// Imports of a file through the door of its own folder.
-fn through_own_door(path: &str, folder: &str, code: &str) -> Vec<Finding> {
+fn through_own_door(path: &str, folder: &str, has_door: bool, code: &str) -> Vec<Finding> {
     let inside = folder.rsplit_once("src/").map_or("", |(_, inside)| inside);
+    if inside.is_empty() {
+        return Vec::new();
+    }
     let own = format!("crate::{}::", inside.replace('/', "::"));
-    let is_item = |rest: &str| rest.starts_with(|c: char| c.is_uppercase() || c == '{');
-    let named = code.match_indices(&own).filter(|(at, _)| is_item(&code[at + own.len()..]));
-    let told =
-        named.map(|(at, _)| format!("{path}:{}: imports through its own mod.rs", line(code, at)));
-    if inside.is_empty() { Vec::new() } else { told.collect() }
+    let is_type = |rest: &str| rest.starts_with(char::is_uppercase);
+    let is_item = |rest: &str| is_type(rest) || rest.starts_with('{');
+    let by_crate = code.match_indices(&own).filter(|(at, _)| is_item(&code[at + own.len()..]));
+    // A list in braces has files beside this one. Where there is no door, `super` is the file named as the folder.
+    let by_super = code.match_indices("super::").filter(|(at, by)| {
+        has_door && !code[..*at].ends_with("super::") && is_type(&code[at + by.len()..])
+    });
+    let named = by_crate.chain(by_super);
+    named
+        .map(|(at, _)| format!("{path}:{}: imports through its own mod.rs", line(code, at)))
+        .collect()
 }
 
 /// Statements of a door that are no `mod` line, and `use` lines of inner folders.
@@ -153,11 +163,14 @@ fn columns(path: &str, text: &str) -> Vec<Finding> {
 fn door_with_code_and_own_door_are_reported() {
     let tree = Tree::of(&[
         ("src/a/mod.rs", "//! A.\nmod b;\npub(crate) mod c;\npub(crate) use c::X;\nfn f() {}\n"),
-        ("src/a/b.rs", "use crate::a::Y;\n"),
+        ("src/a/b.rs", "use crate::a::Y;\nuse super::Y;\nuse super::{c, d};\nuse super::c::X;\n"),
+        ("src/a/b/g.rs", "use super::Z;\n"),
         ("src/a/c/mod.rs", "mod d;\npub(crate) use d::X;\n"),
+        ("src/a/c/d.rs", "use super::super::Y;\n"),
     ]);
     let expected = [
         "src/a/b.rs:1: imports through its own mod.rs",
+        "src/a/b.rs:2: imports through its own mod.rs",
         "src/a/mod.rs:4: re-exports the inner folder c",
         "src/a/mod.rs:5: has code",
     ];

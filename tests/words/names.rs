@@ -82,6 +82,7 @@ const OLD: &[&str] = &[
     "Stretch",
     "Unusable",
     "WsEnd",
+    "answer_elsewhere",
     "answer_now",
     "neve-floor-ask",
     "neve_touches",

@@ -208,15 +208,15 @@ impl Pull {
 
     fn say(&self, rejected: u64, as_json: bool) -> Result<u64, String> {
         let heights = self.heights();
-        let taken = self.status.archive().unwrap_or_default().taken;
+        let accepted = self.status.archive().unwrap_or_default().accepted;
         say(&if as_json {
             let line = json!({
                 "summary": true, "first": heights.map(|heights| heights.0), "last": heights.map(|heights| heights.1),
-                "taken": taken, "rejected": rejected,
+                "accepted": accepted, "rejected": rejected,
             });
             line.to_string()
         } else {
-            format!("{}: {taken} segments taken, {rejected} rejected", heights_text(heights))
+            format!("{}: {accepted} segments accepted, {rejected} rejected", heights_text(heights))
         })?;
         Ok(rejected)
     }

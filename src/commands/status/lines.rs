@@ -175,14 +175,16 @@ fn mirror(mirror: &Value) -> String {
     };
     let [accepted, rejected] = ["accepted", "rejected"].map(|key| text(&mirror["segments"][key]));
     let (url, error) = (text(&mirror["url"]), error(&mirror["segments"]));
-    format!("{url}: {stream}, {accepted} segments taken, {rejected} rejected{error}")
+    format!("{url}: {stream}, {accepted} segments accepted, {rejected} rejected{error}")
 }
 
 fn archive(archive: &Value) -> String {
     let [url, first, last] = ["url", "min_height", "max_height"].map(|key| text(&archive[key]));
     let [accepted, rejected] = ["accepted", "rejected"].map(|key| text(&archive["segments"][key]));
     let (error, push) = (error(&archive["segments"]), push(&archive["push"]));
-    format!("{url}, {first} to {last}, {accepted} segments taken, {rejected} rejected{error}{push}")
+    format!(
+        "{url}, {first} to {last}, {accepted} segments accepted, {rejected} rejected{error}{push}"
+    )
 }
 
 /// Backlog and error of the push to an archive, behind a comma; nothing without a push.
@@ -311,7 +313,7 @@ mod tests {
         });
         let page = page(&health, None, None);
         for line in [
-            "mirror       http://a: no stream, gone, 2 segments taken, 1 rejected\n",
+            "mirror       http://a: no stream, gone, 2 segments accepted, 1 rejected\n",
             "backfill     40 heights left, down to 7\n",
             "segments     4; heights: 6 packed, 0 sealed, 2 active; 1 quarantined\n",
             "disk         1.0 KiB used of 4.0 KiB, 8.0 KiB free, full in 1day 1h 1m by retention\n",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use super::Config;
+use super::config::Config;
 use super::limits::{Deadlines, Limits};
 use super::websocket::WsLimits;
 

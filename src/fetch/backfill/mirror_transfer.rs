@@ -206,7 +206,7 @@ impl SegmentSource for MirrorSegments<'_> {
     }
 
     fn accepted(&self) {
-        self.follower.status.change_mirror(|mirror| mirror.taken += 1);
+        self.follower.status.change_mirror(|mirror| mirror.accepted += 1);
         counter!("neve_mirror_received_segments_total", "outcome" => "accepted").increment(1);
     }
 

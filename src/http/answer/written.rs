@@ -16,7 +16,7 @@ impl Responder {
     /// Hands a plain request to a thread that may wait for the disk or take long. That thread sends as
     /// much as the socket takes and passes the rest to `answered`, or nothing if sending failed. A
     /// request to relay comes back.
-    pub(crate) fn answer_elsewhere(
+    pub(crate) fn answer_offloaded(
         self: &Arc<Self>,
         offloaded: OffloadedRequest,
         stream: TcpStream,

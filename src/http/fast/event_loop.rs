@@ -263,7 +263,7 @@ impl EventLoop {
                 let Some(stream) = connection.wait() else { return self.remove(key) };
                 let handoff = self.handoff.clone();
                 let told = move |answered| handoff.bring(ToFast::Answer(key, answered));
-                self.service.responder.answer_elsewhere(offloaded, stream, told);
+                self.service.responder.answer_offloaded(offloaded, stream, told);
             }
             NextStep::Disk(out) => {
                 let stream = connection.wait();

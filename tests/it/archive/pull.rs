@@ -50,7 +50,7 @@ fn pulled_store_is_that_of_a_neve_that_followed_a_node() {
     let (code, line, errors) = pulled(dir.path(), &[&place]);
     assert_eq!((code, heights(line.as_ref())), (0, [0, 95, 0].map(Value::from)), "{errors}");
     let (code, line, errors) = pulled(dir.path(), &[&place]);
-    assert_eq!((code, &line.expect("a line")["taken"]), (0, &0.into()), "{errors}");
+    assert_eq!((code, &line.expect("a line")["accepted"]), (0, &0.into()), "{errors}");
     let node = DevnetThread::start(Config::test().with_head(95)).expect("loopback has free ports");
     let followed = fresh_dir();
     packed_store(followed.path(), &node, 95).stop_in_time();

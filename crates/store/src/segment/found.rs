@@ -1,5 +1,6 @@
 //! Reading of a height no more than is wanted, and of records that may be damaged.
 
+use super::packed::Packed;
 use super::packed_codec::{LogTest, PackedDamage, PackedLogs, Wanted};
 use super::record_ref::RecordRef;
 use super::segment::Segment;
@@ -76,7 +77,7 @@ impl Segment {
     pub(super) fn unpacked<T>(
         &self,
         height: u64,
-        work: impl FnOnce(&super::Packed) -> Result<T, PackedDamage>,
+        work: impl FnOnce(&Packed) -> Result<T, PackedDamage>,
     ) -> Result<Option<T>, Cold> {
         let Some((packed, at)) = self.packed_slot(height) else { return Ok(None) };
         if self.checked.is_damaged(at) {
@@ -105,7 +106,7 @@ impl Segment {
     }
 
     /// The packed file that has `height`, and the number of the height in it.
-    fn packed_slot(&self, height: u64) -> Option<(&super::Packed, u32)> {
+    fn packed_slot(&self, height: u64) -> Option<(&Packed, u32)> {
         let at = height.checked_sub(self.base()).filter(|at| *at < u64::from(self.count()))? as u32;
         Some((self.as_packed()?, at))
     }
