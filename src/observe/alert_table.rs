@@ -361,9 +361,10 @@ pub(super) const ALERTS: &[Alert] = alerts! {
         fires [("neve_archive_proven_segments_total{job=\"neve\", instance=\"a\", outcome=\"rejected\"}", "0x49 1x10")]
     Ticket "NeveArchiveFalsePages" for "0m"
         if "increase(neve_archive_refused_pages_total[10m]) > 0":
-        "The object store gave bytes that differ from their digests. Clients did not see them."
+        "The object store gave bytes that differ from their digests, or a filter that no writer makes. Clients did not see them."
         [
             "`evidence/` has the pages. `neve archive verify` says which objects are damaged.",
+            "The log line `archive filter rejected` names a filter. Find out who can write to the bucket.",
             "`neve archive verify --repair-from DIR` puts them again from packed files.",
             "If the objects are intact, look for a proxy or a cache between neve and the bucket.",
         ]

@@ -237,7 +237,7 @@ pub(crate) const METRICS: &[Metric] = metrics! {
     Counter Count "neve_archive_cache_pages_total" ["outcome": "hit miss"]
         "Pages of the archive that requests needed; hit: no read was needed"
     Counter Count "neve_archive_refused_pages_total" []
-        "Pages of the archive that differ from their digests"
+        "Pages of the archive that differ from their digests, and filters that no writer makes"
     Gauge Bytes "neve_archive_cache_bytes" []
         "Disk used by pages of the archive"
     Counter Count "neve_archive_requests_total" ["operation": "get put list delete", "outcome": "done failed"]

@@ -13,7 +13,7 @@ use crate::span::{PREFIX_BYTES, Span};
 const MAGIC: &[u8; 8] = b"nevehash";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 36;
-/// Entries of a bucket in the mean, at least half of it.
+/// Least mean number of a span's hashes in a bucket. The mean is less than twice as many.
 const BUCKET_ENTRIES: usize = 16;
 const WHAT: &str = "filter";
 
@@ -81,6 +81,14 @@ impl HashFilter {
         if !starts.clone().is_sorted() || starts.next_back().is_some_and(|last| last > entries) {
             return Err(malformed("buckets out of order"));
         }
+        // A writer chooses the bits by the hashes of the span, which are no fewer than the entries.
+        if entries >= 2 * BUCKET_ENTRIES << bits {
+            return Err(malformed("too many entries for its buckets"));
+        }
+        // So a bucket has no more than the 1,048,576 entries of 20 bits, and each look-up ends soon.
+        if !(0..1 << bits).all(|bucket| table.ascends(bucket)) {
+            return Err(malformed("entries out of order"));
+        }
         Ok(Self(table))
     }
 }
@@ -122,9 +130,62 @@ mod tests {
         HashFilter::of(&empty.with(None, &keys).expect("they fit"))
     }
 
+    /// Bytes of a filter whose first bucket has all entries.
+    pub(super) fn of_one_bucket(bits: u32, entries: impl ExactSizeIterator<Item = u64>) -> Vec<u8> {
+        let span = Span::empty(0, 32, 2).expect("it is one");
+        let header = header(&span, entries.len(), bits);
+        let mut filling = Filling::new(&header, bits, 0, entries.len());
+        filling.begin_bucket();
+        entries.for_each(|entry| filling.push(entry));
+        (1..1 << bits).for_each(|_| filling.begin_bucket());
+        filling.finish().bytes
+    }
+
+    #[test]
+    fn filter_with_more_entries_than_its_buckets_are_for_is_refused() {
+        let why = |bits, entries: u32| match HashFilter::read(of_one_bucket(
+            bits,
+            (0..entries).map(u64::from),
+        )) {
+            Ok(_) => "none".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let too_many = "filter: too many entries for its buckets";
+        for (bits, entries, expected) in [
+            (0, 100_000, too_many),
+            (0, 32, too_many),
+            (0, 31, "none"),
+            (15, 1 << 20, too_many),
+            (16, 1 << 20, "none"), // the longest bucket
+        ] {
+            assert_eq!(why(bits, entries), expected, "{entries} in {bits} bits");
+        }
+        let (twice, descending) = (vec![3, 7, 7], vec![7, 3]);
+        for entries in [twice, descending] {
+            let bytes = of_one_bucket(0, entries.into_iter());
+            let error = HashFilter::read(bytes).expect_err("no writer makes it");
+            assert_eq!(error.to_string(), "filter: entries out of order");
+        }
+        let one_more = of_one_bucket(16, (0..(1 << 20) + 1_u64).collect::<Vec<_>>().into_iter());
+        HashFilter::read(one_more).expect_err("an entry has 20 bits");
+    }
+
+    /// A writer of the chain can choose hashes of one bucket, and each span has its filter all the same.
+    #[test]
+    fn filter_of_hashes_that_were_chosen_for_a_bucket_is_read() {
+        let mut keys: Vec<_> = (0..40_000).map(|number| (hash(number), number)).collect();
+        keys.iter_mut().take(20_000).for_each(|(hash, _)| hash[..2].fill(7));
+        let at = |number| Spot { height: 1, transaction: Some(number) };
+        let keys: Vec<_> = keys.into_iter().map(|(hash, n)| Key { hash, at: at(n) }).collect();
+        let empty = Span::empty(0, 32, 2).expect("it is one");
+        let filter = HashFilter::of(&empty.with(None, &keys).expect("they fit"));
+        let read = HashFilter::read(filter.as_bytes().to_vec()).expect("a writer made it");
+        assert!(keys.iter().all(|key| read.may_have(&key.hash)));
+    }
+
     #[test]
     fn every_hash_is_found_and_few_others() {
-        for hashes in [0, 1, 15, 40, 1000, 50_000] {
+        for hashes in [0, 1, 15, 31, 32, 40, 63, 64, 1000, 50_000] {
             let filter = filter(hashes);
             assert_eq!(
                 HashFilter::read(filter.as_bytes().to_vec()),

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use neve_archive::{Digest, HashFilter, Manifest, SPAN_SEGMENTS, SpanEntry};
+use neve_archive::{Digest, HashFilter, Manifest, PAGE_BYTES, SPAN_SEGMENTS, SpanEntry};
 use tokio::time::sleep;
+use tracing::warn;
 
 use super::fetch::{ObjectNotRead, Payer};
 use super::page_source::PageSource;
@@ -18,6 +19,8 @@ use loaded::Loaded;
 
 /// Tables of filters that a serving thread asks: about 40 us for all of them.
 const ASKED_MAX: usize = 512;
+/// Bytes that evidence has of a filter: its header, and the first buckets.
+const EVIDENCE_BYTES: usize = PAGE_BYTES;
 /// Part of the memory of all filters that a merge may take beside them: 256 MiB of 4 GiB, where mainnet's takes 100 MB.
 const MERGED_PART: u64 = 16;
 
@@ -160,8 +163,16 @@ impl LoadedFilters {
     ) -> Result<HashFilter, ObjectNotRead> {
         let name = manifest.filter_name(span);
         let object = source.whole(name, span.filter.bytes, Payer::Neve).await?;
-        let filter = source.compute(move || HashFilter::read(object)).await?;
-        filter.map_err(|_| ObjectNotRead::Changed)
+        let rejecting = Arc::clone(source);
+        let reading = move || {
+            let beginning = object.get(..EVIDENCE_BYTES).unwrap_or(&object).to_vec();
+            HashFilter::read(object).map_err(|error| {
+                warn!(object = %name, %error, "archive filter rejected");
+                rejecting.count_rejected(&name, 0, &beginning);
+                ObjectNotRead::Changed
+            })
+        };
+        source.compute(reading).await?
     }
 }
 

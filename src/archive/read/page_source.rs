@@ -208,8 +208,13 @@ impl PageSource {
 
     /// Drops a page that differs from its digest, and keeps it as evidence.
     fn reject(&self, name: &ObjectName, page: usize, bytes: &[u8]) {
-        counter!("neve_archive_refused_pages_total").increment(1);
         warn!(object = %name, page, "archive page differs from its digest");
+        self.count_rejected(name, page, bytes);
+    }
+
+    /// Counts a page that is not used, and keeps it as evidence.
+    pub(super) fn count_rejected(&self, name: &ObjectName, page: usize, bytes: &[u8]) {
+        counter!("neve_archive_refused_pages_total").increment(1);
         self.evidence.keep_page(&RejectedPage { object: name.to_string(), page, bytes });
     }
 

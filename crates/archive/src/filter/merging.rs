@@ -1,13 +1,16 @@
 //! Several filters in one table, and apart again.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::table::{BUCKET_BITS_MAX, ENTRY_BITS, Filling, FilterTable, MEMBER_BITS};
 
 /// Filters that are merged into one table.
 pub const MERGED_FILTERS: usize = 1 << MEMBER_BITS;
-/// Buckets that one step merges, with about 400,000 entries.
-const STEP_BUCKETS: usize = 1024;
+/// Buckets that one step makes, with about 400,000 entries.
+const STEP_BUCKETS: usize = 16 << 10;
+/// Entries that one step merges before its last bucket, which has as many at most: hashes may be chosen to share one.
+const STEP_ENTRIES: usize = 1 << 20;
 /// Bits of an entry of one span that choose its bucket in a table of several.
 const FINER: usize = 1 << MEMBER_BITS;
 /// Bits of a hash in an entry of a table of several spans.
@@ -16,11 +19,19 @@ const HASH_BITS: u32 = ENTRY_BITS - MEMBER_BITS;
 /// Tables that are being merged. A table of mainnet's filters has 40 million entries, so it is made in steps.
 #[derive(Debug)]
 pub struct Merging {
-    tables: Vec<Arc<FilterTable>>,
+    tables: Vec<Member>,
+    /// Bucket that is made next.
     next: usize,
     filling: Filling,
-    /// Entries of a bucket of all tables, each with its member in the low bits.
+    /// Entries of that bucket, each with its member in the low bits.
     bucket: Vec<u32>,
+}
+
+/// A table, and the entries of one of its buckets that are not merged yet.
+#[derive(Debug)]
+struct Member {
+    table: Arc<FilterTable>,
+    rest: Range<usize>,
 }
 
 impl Merging {
@@ -35,34 +46,40 @@ impl Merging {
             return None;
         }
         let filling = Filling::new(&[], bits + MEMBER_BITS, MEMBER_BITS, entries);
+        let tables = tables.into_iter().map(|table| Member { table, rest: 0..0 }).collect();
         Some(Self { tables, next: 0, filling, bucket: Vec::new() })
     }
 
-    /// Merges some buckets. Returns false if none are left.
+    /// Makes some buckets. Returns false if none are left.
     pub fn step(&mut self) -> bool {
-        let count = self.tables.first().map_or(0, |table| 1 << table.bits);
+        let count = self.tables.first().map_or(0, |member| FINER << member.table.bits);
         let end = (self.next + STEP_BUCKETS).min(count);
-        for bucket in self.next..end {
-            self.merge_bucket(bucket);
+        let before = self.filling.entries();
+        while self.next < end && self.filling.entries() - before < STEP_ENTRIES {
+            self.make_bucket(self.next / FINER, (self.next % FINER) as u32);
+            self.next += 1;
         }
-        self.next = end;
-        end < count
+        self.next < count
     }
 
-    fn merge_bucket(&mut self, bucket: usize) {
+    /// Makes the bucket of the entries of a bucket that begin with the bits of `finer`.
+    fn make_bucket(&mut self, bucket: usize, finer: u32) {
         self.bucket.clear();
-        for (member, table) in self.tables.iter().enumerate() {
-            let entries = table.bucket(bucket).map(|at| table.entry(at));
-            self.bucket.extend(entries.map(|entry| entry << MEMBER_BITS | member as u32));
-        }
-        // All have 24 bits: the number of the finer bucket, and an entry.
-        self.bucket.sort_unstable();
-        let mut rest = self.bucket.iter().copied().peekable();
-        for finer in 0..FINER as u32 {
-            self.filling.begin_bucket();
-            while let Some(entry) = rest.next_if(|entry| entry >> ENTRY_BITS == finer) {
-                self.filling.push(u64::from(entry & ((1 << ENTRY_BITS) - 1)));
+        for (number, Member { table, rest }) in self.tables.iter_mut().enumerate() {
+            if finer == 0 {
+                *rest = table.bucket(bucket);
             }
+            // They ascend, so those of the next finer bucket come behind these.
+            let entries = rest.clone().map(|at| table.entry(at));
+            let entries = entries.take_while(|entry| entry >> HASH_BITS == finer);
+            let before = self.bucket.len();
+            self.bucket.extend(entries.map(|entry| entry << MEMBER_BITS | number as u32));
+            rest.start += self.bucket.len() - before;
+        }
+        self.bucket.sort_unstable();
+        self.filling.begin_bucket();
+        for entry in &self.bucket {
+            self.filling.push(u64::from(entry & ((1 << ENTRY_BITS) - 1)));
         }
     }
 
@@ -105,7 +122,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::filter::tests::{filter_of, hash};
+    use crate::HashFilter;
+    use crate::filter::tests::{filter_of, hash, of_one_bucket};
 
     /// Filters of neighboring numbers, and all of them in one table.
     fn merged(count: u32, hashes: u32) -> (Vec<Arc<FilterTable>>, FilterTable) {
@@ -133,6 +151,36 @@ mod tests {
             let apart: usize = tables.iter().map(|table| table.bytes.len()).sum();
             // Of fewer than sixteen it has more buckets than they have together.
             assert!(count < 16 || merged.bytes.len() <= apart, "{} of {apart}", merged.bytes.len());
+        }
+    }
+
+    #[test]
+    fn longest_buckets_merge_in_small_parts() {
+        let table = |odd: u64| {
+            let entries = (0..1 << ENTRY_BITS).filter(|entry| entry & 1 == odd).collect::<Vec<_>>();
+            let read = HashFilter::read(of_one_bucket(16, entries.into_iter()));
+            Arc::new(read.expect("a writer can make it").into_table())
+        };
+        let tables = [table(0), table(1), table(0)];
+        let mut merging = Merging::new(tables.to_vec()).expect("they are alike");
+        let (mut before, mut steps) = (0, 0);
+        loop {
+            let goes_on = merging.step();
+            let made = merging.filling.entries() - before;
+            assert!(made < STEP_ENTRIES + (3 << HASH_BITS), "{made} entries in a step");
+            assert!(merging.bucket.capacity() <= 4 << HASH_BITS, "{}", merging.bucket.capacity());
+            (before, steps) = (before + made, steps + 1);
+            if !goes_on {
+                break;
+            }
+        }
+        assert!((before, steps) == (3 << (ENTRY_BITS - 1), 65), "{before} in {steps} steps");
+        let merged = merging.finish();
+        for number in 0..1000 {
+            let mut hash = hash(number);
+            hash[..2].fill(0);
+            let members = if hash[4] >> 4 & 1 == 0 { 0b101 } else { 0b010 };
+            assert_eq!(merged.members_with(&hash), members, "{number}");
         }
     }
 
@@ -169,7 +217,7 @@ mod tests {
             let mut bytes = filter_of(0..1000).as_bytes().to_vec();
             let at = at.index(bytes.len());
             bytes[at] = to;
-            if let Ok(read) = crate::HashFilter::read(bytes) {
+            if let Ok(read) = HashFilter::read(bytes) {
                 let table = Arc::new(read.into_table());
                 if let Some(merging) = Merging::new(vec![Arc::clone(&table), table]) {
                     let merged = merging.finish();

@@ -106,16 +106,12 @@ impl FilterTable {
     /// First of the entries that is not less than the wanted one. They ascend.
     fn lower_bound(&self, place: &Place) -> usize {
         let Place { entries, wanted, guess } = place;
-        if entries.is_empty() {
-            return entries.end;
-        }
-        if self.entry(*guess) < *wanted {
-            return (guess + 1..entries.end)
-                .find(|at| self.entry(*at) >= *wanted)
-                .unwrap_or(entries.end);
-        }
-        let less = (entries.start..*guess).rev().find(|at| self.entry(*at) < *wanted);
-        less.map_or(entries.start, |at| at + 1)
+        first_not_less(entries, *guess, |at| self.entry(at) < *wanted)
+    }
+
+    /// True if the entries of a bucket ascend, and none is there twice.
+    pub(super) fn ascends(&self, bucket: usize) -> bool {
+        self.bucket(bucket).map(|at| self.entry(at)).is_sorted_by(|below, above| below < above)
     }
 
     pub(super) fn bucket(&self, bucket: usize) -> Range<usize> {
@@ -139,6 +135,46 @@ impl FilterTable {
         let both = u64::from(word(&self.bytes, at)) | u64::from(high) << 32;
         (both >> (entry as u32 % 2 * ENTRY_BITS) & ENTRY_MASK) as u32
     }
+}
+
+/// First of the entries that is not less; the end if all are. The steps from the guess double: it is near for hashes that
+/// nobody chose, and a bucket of any length takes few.
+fn first_not_less(
+    entries: &Range<usize>,
+    guess: usize,
+    mut is_less: impl FnMut(usize) -> bool,
+) -> usize {
+    // Those below `low` are less, and those from `high` on are not.
+    let (mut low, mut high, mut step) = (entries.start, entries.end, 1);
+    if low == high {
+        return high;
+    }
+    if is_less(guess) {
+        low = guess + 1;
+        while low < high {
+            let at = (low + step - 1).min(entries.end - 1);
+            if !is_less(at) {
+                high = at;
+                break;
+            }
+            (low, step) = (at + 1, 2 * step);
+        }
+    } else {
+        high = guess;
+        while low < high {
+            let at = high.saturating_sub(step).max(entries.start);
+            if is_less(at) {
+                low = at + 1;
+                break;
+            }
+            (high, step) = (at, 2 * step);
+        }
+    }
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if is_less(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
 }
 
 /// A table that is being filled, bucket by bucket.
@@ -182,6 +218,11 @@ impl Filling {
         self.table.entries += 1;
     }
 
+    /// Returns the number of entries so far.
+    pub(super) fn entries(&self) -> usize {
+        self.table.entries
+    }
+
     pub(super) fn finish(mut self) -> FilterTable {
         if !self.table.entries.is_multiple_of(2) {
             self.table.bytes.extend_from_slice(&self.half.to_le_bytes()[..5]);
@@ -214,5 +255,23 @@ mod tests {
             assert!(!FilterTable::any_may_have(tables, &hash(39)), "{count}");
         }
         assert!(!FilterTable::any_may_have([], &hash(39)));
+    }
+
+    #[test]
+    fn a_place_is_found_in_few_steps_from_any_guess() {
+        for length in [0, 1, 2, 31, 1000, 1 << 20] {
+            let entries = 7..7 + length;
+            let some = |at: usize| entries.start + length * at / 7;
+            for (guess, wanted) in (0..7).flat_map(|guess| (0..=7).map(move |at| (guess, at))) {
+                let (guess, wanted, mut steps) = (some(guess), some(wanted), 0);
+                let found = first_not_less(&entries, guess, |at| {
+                    assert!(entries.contains(&at), "{at} of {length}");
+                    steps += 1;
+                    at < wanted
+                });
+                assert_eq!(found, wanted, "{length} from {guess}");
+                assert!(steps <= 2 * (length.max(1).ilog2() + 2), "{steps} of {length}");
+            }
+        }
     }
 }

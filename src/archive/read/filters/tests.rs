@@ -195,3 +195,43 @@ async fn filters_are_merged_once_all_are_here_and_go_with_their_spans() {
     assert_eq!((next(&spans[1..]).await, tables()), ((lowest, false), 4), "merged again");
     assert_eq!((next(&spans[18..]).await.0, filters.may_have(&hash(17))), (Some(18 * 2048), false));
 }
+
+/// A filter with this many entries in its only bucket, which a look-up would read one by one.
+fn false_filter(entries: u32) -> Vec<u8> {
+    let mut bytes = filter().as_bytes().to_vec();
+    bytes[28..32].copy_from_slice(&entries.to_le_bytes());
+    bytes.resize(bytes.len() + entries.div_ceil(2) as usize * 5, 0);
+    bytes
+}
+
+#[tokio::test]
+async fn filter_that_no_writer_makes_is_left_alone_and_kept_as_evidence() {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let (object, rates) = (false_filter(100_000), ReadRates { reads: 1000, bytes: 1 << 40 });
+    let (source, store, name) = stored(dir.path(), &object, rates).await;
+    let archive = crate::archive::store::ArchiveStore::over(Arc::clone(&store));
+    let manifest = Manifest::empty(Chain { chain_id: 7, genesis: digest(7), range: 32 });
+    let (filters, mut spans) = spans(2);
+    lock(&filters.left).clear();
+    // The newer one is false, and its first height is that of the object.
+    spans[1] = SpanEntry { first: 0, ..spans[1] };
+    spans[1].filter = IndexEntry { bytes: object.len() as u64, digest: name.digest };
+    let good = filter_with(hash(1)).as_bytes().to_vec();
+    spans[0].filter =
+        IndexEntry { bytes: good.len() as u64, digest: neve_archive::object_digest(&good) };
+    archive.put(&manifest.filter_name(&spans[0]), good).await.expect("it is in memory");
+    let next = async || filters.next(&source, &manifest, spans.iter().rev()).await;
+    assert_eq!(next().await, Ok((None, false)));
+    assert!(lock(&filters.left).contains_key(&name.digest), "it is left alone");
+    let gets = store.gets();
+    assert_eq!(next().await, Ok((None, false)), "the one below it is brought");
+    assert_eq!((store.gets() - gets, filters.loaded.load().tables()), (1, 1));
+    assert!(filters.may_have(&hash(1)) && !filters.may_have(&hash(2)));
+    let kept = || std::fs::read_dir(dir.path().join("evidence")).map_or(0, Iterator::count);
+    let waiting = async {
+        while kept() == 0 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), waiting).await.expect("it is written");
+}
