@@ -59,7 +59,6 @@ impl SigningKey {
 /// True if the holder of a key signed the manifest.
 pub(super) fn is_signed_by(manifest: &Manifest, key: &[u8; 32]) -> bool {
     let Some(Signature(signature)) = manifest.signature else { return false };
-    let unsigned = Manifest { signature: None, ..manifest.clone() }.to_bytes();
     let key = UnparsedPublicKey::new(&ED25519, key);
-    unsigned.is_ok_and(|bytes| key.verify(&bytes, &signature).is_ok())
+    manifest.unsigned_bytes().is_ok_and(|bytes| key.verify(&bytes, &signature).is_ok())
 }

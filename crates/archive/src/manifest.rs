@@ -67,6 +67,14 @@ pub struct Manifest {
     pub signature: Option<Signature>,
 }
 
+/// Bytes of a signature in quotation marks.
+const SIGNATURE_TEXT_BYTES: usize = 2 + 128;
+/// Bytes of a segment, a span and a name in the manifest, at most, and of all else: up to 140 kB of links, and a trial.
+const SEGMENT_TEXT_BYTES: usize = 54 + 3 * 64 + 2 * 20;
+const SPAN_TEXT_BYTES: usize = 140 + 4 * 64 + 5 * 20;
+const NAME_TEXT_BYTES: usize = 160;
+const REST_TEXT_BYTES: usize = 160 << 10;
+
 /// A segment in the manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -200,7 +208,34 @@ impl Manifest {
     /// A manifest that [`Self::read`] would refuse.
     pub fn to_bytes(&self) -> Result<Vec<u8>, ArchiveError> {
         self.check()?;
-        serde_json::to_vec(self).map_err(|error| ArchiveError::malformed(WHAT, error.to_string()))
+        // At once: while a vector grows, its bytes are in memory twice.
+        let mut bytes = Vec::with_capacity(self.bytes_at_most());
+        serde_json::to_writer(&mut bytes, self)
+            .map_err(|error| ArchiveError::malformed(WHAT, error.to_string()))?;
+        Ok(bytes)
+    }
+
+    /// Returns the bytes that a signature signs: those of the manifest without one.
+    ///
+    /// # Errors
+    /// A manifest that [`Self::read`] would refuse.
+    pub fn unsigned_bytes(&self) -> Result<Vec<u8>, ArchiveError> {
+        let mut bytes = self.to_bytes()?;
+        if self.signature.is_some() {
+            // The last member, and the brace behind it. A copy of the manifest would take 11 MB for mainnet.
+            bytes.truncate(bytes.len() - SIGNATURE_TEXT_BYTES - 1);
+            bytes.extend_from_slice(b"null}");
+        }
+        Ok(bytes)
+    }
+
+    /// Bytes that the object has, or some more.
+    fn bytes_at_most(&self) -> usize {
+        let deleted = self.deletion.as_ref().map_or(0, |deletion| deletion.objects.len());
+        REST_TEXT_BYTES
+            + self.segments.len() * SEGMENT_TEXT_BYTES
+            + self.spans.len() * SPAN_TEXT_BYTES
+            + deleted * NAME_TEXT_BYTES
     }
 
     /// Returns the chain, and the length of the ranges.

@@ -22,20 +22,22 @@ use super::page_source::{LIST_BYTES_MAX, PageSource};
 use super::prefetch::Prefetch;
 use super::proofs::Proofs;
 use crate::archive::error::Failed;
-use crate::archive::signature::is_signed_by;
 use crate::archive::source::{ArchiveSource, identity_of};
 use crate::archive::verify::NeighborProof;
 use crate::config::settings::ArchiveConfig;
 use crate::config::{Anchor, ArchiveTrust};
 use crate::fetch::Evidence;
 use crate::rpc::methods::{Below, Lending, Lent, LogsAt, Want};
+use crate::shared::lock::lock;
 use crate::shared::{ClientAddress, Serving};
 
 mod descent;
 mod proving;
+mod signed;
 
 use descent::Descendants;
 use proving::Demand;
+use signed::JudgedManifests;
 
 /// Time that one request waits for the archive.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
@@ -70,6 +72,7 @@ pub(crate) struct ArchiveReader {
     proof: NeighborProof,
     demand: Demand,
     descendants: Mutex<Descendants>,
+    judged: Mutex<JudgedManifests>,
     known: ArcSwapOption<Known>,
 }
 
@@ -109,6 +112,7 @@ impl ArchiveReader {
             proof,
             demand: Demand::default(),
             descendants: Mutex::default(),
+            judged: Mutex::default(),
             known: ArcSwapOption::empty(),
         }))
     }
@@ -206,9 +210,12 @@ impl ArchiveReader {
         let known = self.known.load();
         // With `prove` none is no refusal: no segment is proven yet, or not any more.
         if heights.is_none() && self.trust != ArchiveTrust::Prove {
-            warn!(%digest, "archive manifest refused"); // the one before is as good as it was
-            return doubt;
+            if lock(&self.judged).refuse(digest) {
+                warn!(%digest, "archive manifest refused");
+            }
+            return doubt; // the one before is as good as it was
         }
+        lock(&self.judged).take();
         let before = known.as_ref().map(|known| (&known.heights, known.anchored.as_ref()));
         if before != heights.as_ref().map(|heights| (heights, anchored.as_ref())) {
             let [heights, anchored] = [&heights, &anchored].map(|range| shown(range.as_ref()));
@@ -234,18 +241,7 @@ impl ArchiveReader {
                 Ok((all(), None))
             }
             ArchiveTrust::Key(key) => {
-                let (reader, signed) = (Arc::clone(self), Arc::clone(manifest));
-                // A manifest of the whole chain has 30 MB, and its sequence goes to the disk.
-                let checking = move || {
-                    let is_signed = is_signed_by(&signed, &key);
-                    if is_signed {
-                        reader.proofs.take_newest(signed.sequence)?;
-                    }
-                    Ok(is_signed)
-                };
-                let checked: Result<bool, String> =
-                    tokio::task::spawn_blocking(checking).await.unwrap_or(Ok(false));
-                let is_taken = checked?;
+                let is_taken = self.takes_signed(manifest, digest, key).await?;
                 Ok((all().filter(|_| is_taken), None))
             }
             ArchiveTrust::Prove => {

@@ -16,7 +16,7 @@ use crate::support::neve::{Neve, fresh_dir, run};
 use crate::support::served::serves;
 
 /// A key in a file, and the trust in it.
-fn key(dir: &Path) -> (String, String) {
+pub(super) fn key(dir: &Path) -> (String, String) {
     let pair = KeyPair::generate_for(&PKCS_ED25519).expect("a key");
     let path = dir.join("key.pem");
     fs::write(&path, pair.serialize_pem()).expect("it can be written");

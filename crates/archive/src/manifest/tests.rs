@@ -240,3 +240,33 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn bytes_that_are_signed_are_those_of_the_manifest_without_a_signature() {
+    let mut manifest = manifest();
+    let without = manifest.to_bytes().expect("it has a form");
+    assert_eq!(manifest.unsigned_bytes().as_ref(), Ok(&without));
+    manifest.signature = Some(Signature([0xab; 64]));
+    assert_ne!(manifest.to_bytes().as_ref(), Ok(&without));
+    assert_eq!(manifest.unsigned_bytes().as_ref(), Ok(&without));
+}
+
+#[test]
+fn bytes_of_a_manifest_are_reserved_at_once() {
+    let index = IndexEntry { bytes: u64::MAX, digest: Digest([1; 32]) };
+    let zero = Digest([0; 32]);
+    let segment = SegmentEntry { first: 0, bytes: 1 << 30, digest: zero, last: zero, parent: zero };
+    let (pages, filter, terms) = (index, index, Some(index));
+    let span = SpanEntry { first: 0, segments: 64, bytes: 1, digest: zero, pages, filter, terms };
+    let signed = Manifest::empty(Chain { chain_id: 7, genesis: zero, range: 32 });
+    let signed = Manifest { signature: Some(Signature([7; 64])), ..signed };
+    let text = |manifest: &Manifest| serde_json::to_vec(manifest).expect("it has a form").len();
+    for (segments, spans) in [(0, 0), (1000, 0), (0, 1000)] {
+        let at = |at: usize| u64::MAX - at as u64;
+        let segments = (0..segments).map(|n| SegmentEntry { first: at(n), ..segment }).collect();
+        let spans = (0..spans).map(|n| SpanEntry { first: at(n), bytes: at(n), ..span }).collect();
+        let manifest = Manifest { segments, spans, ..signed.clone() };
+        let (bytes, reserved) = (text(&manifest), manifest.bytes_at_most());
+        assert!(bytes <= reserved && reserved < bytes * 11 / 10 + REST_TEXT_BYTES);
+    }
+}

@@ -74,16 +74,46 @@ fn request_is_worked_for_on_the_thread_of_reads_alone() {
     assert!(lent.try_again, "nothing is known yet");
 }
 
+/// A key in a file.
+fn key(dir: &Path) -> SigningKey {
+    let pem = "-----BEGIN PRIVATE KEY-----\n\
+               MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n\
+               -----END PRIVATE KEY-----\n";
+    let path = dir.join("key");
+    File::create(&path).and_then(|mut file| file.write_all(pem.as_bytes())).expect("a file");
+    SigningKey::read(&path).expect("it is a key")
+}
+
+/// A manifest of the whole chain has 26 MB, and a wrong key makes neve look every two seconds.
+#[test]
+fn signature_of_a_manifest_is_checked_once_and_a_refusal_said_once() {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let key = key(dir.path());
+    let trust = format!("--archive-trust={}", key.public());
+    let (reader, _thread) = reader(dir.path(), &[trust]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let take = |manifest: &Manifest| {
+        let (digest, manifest) = (digest_of(manifest), Arc::new(manifest.clone()));
+        assert_eq!(runtime.block_on(reader.take(manifest, digest)), None);
+        let sequence = reader.known.load().as_ref().map(|known| known.manifest.sequence);
+        (sequence, lock(&reader.judged).checks)
+    };
+    let unsigned = manifest(1);
+    let mut signed = unsigned.clone();
+    key.sign(&mut signed).expect("it has a form");
+    assert_eq!([&unsigned; 3].map(take), [(None, 1); 3]);
+    assert!(!lock(&reader.judged).refuse(digest_of(&unsigned)), "it was said");
+    assert_eq!([&signed; 3].map(take), [(Some(1), 2); 3]);
+    assert_eq!(take(&unsigned), (Some(1), 3), "another one is checked anew");
+    assert!(lock(&reader.judged).refuse(digest_of(&signed)), "another one is said");
+}
+
 /// A disk that takes long stands for itself as a FIFO without a reader.
 #[test]
 fn sequence_of_a_manifest_is_noted_on_a_thread_that_may_wait() {
     let dir = tempfile::tempdir().expect("a directory can be made");
-    let pem = "-----BEGIN PRIVATE KEY-----\n\
-               MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n\
-               -----END PRIVATE KEY-----\n";
-    let (key_path, fifo) = (dir.path().join("key"), dir.path().join("archive-proofs"));
-    File::create(&key_path).and_then(|mut file| file.write_all(pem.as_bytes())).expect("a file");
-    let key = SigningKey::read(&key_path).expect("it is a key");
+    let (key, fifo) = (key(dir.path()), dir.path().join("archive-proofs"));
     let trust = format!("--archive-trust={}", key.public());
     let (reader, _thread) = reader(dir.path(), &[trust]);
     let chain = Chain { chain_id: 7, genesis: Digest([7; 32]), range: 32 };
