@@ -73,10 +73,14 @@ impl HeldManifest {
     }
 
     /// Shows the time at which it was put in /metrics. Readers and writers of the archive show the same.
-    #[expect(clippy::cast_precision_loss, reason = "gauges are doubles")]
     pub(super) fn show_put_at(&self) {
-        gauge!("neve_archive_manifest_put_timestamp_seconds").set(self.put_at as f64);
+        show_put_at(self.put_at);
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "gauges are doubles")]
+fn show_put_at(seconds: i64) {
+    gauge!("neve_archive_manifest_put_timestamp_seconds").set(seconds as f64);
 }
 
 impl ArchiveStore {
@@ -255,6 +259,14 @@ impl ArchiveStore {
         let options = GetOptions { range: Some(GetRange::Bounded(0..1)), ..GetOptions::default() };
         self.objects.get_opts(&self.path(MANIFEST_NAME), options).await?.bytes().await?;
         Ok(())
+    }
+
+    /// Shows the time at which the manifest was put, which is not read: it may have 30 MB.
+    pub(super) async fn show_put_at(&self) {
+        let path = self.path(MANIFEST_NAME);
+        if let Ok(found) = self.counted("get", 0, self.objects.head(&path)).await {
+            show_put_at(found.last_modified.timestamp());
+        }
     }
 
     /// Reads the manifest; `None` if there is none.

@@ -1,5 +1,7 @@
 //! A writer: it knows that the store holds, signs, and replaces the manifest.
 
+use std::sync::{Arc, Mutex};
+
 use neve_archive::{Digest, Manifest, ObjectName, PageLists, Span, SpanEntry, Terms, Trial};
 
 use super::file_system::check_file_system;
@@ -9,6 +11,7 @@ use crate::archive::error::Failed;
 use crate::archive::index_objects::entry_of;
 use crate::archive::signature::SigningKey;
 use crate::archive::store::{ArchiveStore, HeldManifest};
+use crate::shared::lock::lock;
 
 /// Attempts at a change of the manifest.
 const ATTEMPTS_MAX: u32 = 100;
@@ -43,6 +46,15 @@ pub(crate) struct Writer<'a> {
     options: &'a WriteOptions,
     /// Result of the trial; `None` for a directory.
     trial: Option<Trial>,
+    /// Manifest that was read last. It may have 30 MB, and comes again only if it changed.
+    last: Mutex<Option<OwnManifest>>,
+}
+
+/// Manifest that a writer read, and whether its key signed it.
+#[derive(Debug, Clone)]
+struct OwnManifest {
+    held: Arc<HeldManifest>,
+    is_signed: bool,
 }
 
 impl<'a> Writer<'a> {
@@ -51,9 +63,9 @@ impl<'a> Writer<'a> {
         archive: &'a ArchiveStore,
         options: &'a WriteOptions,
     ) -> Result<Self, Failed> {
-        let held = own_manifest(archive, options).await?;
-        options.check_key(held.as_ref())?;
-        Self::with(archive, options, held.and_then(|held| held.manifest.trial)).await
+        let last = own_manifest_since(archive, options, None).await?;
+        options.check_key(last.as_ref().map(|last| &*last.held))?;
+        Self::with(archive, options, last).await
     }
 
     /// Begins in the same way, to replace no manifest.
@@ -61,8 +73,8 @@ impl<'a> Writer<'a> {
         archive: &'a ArchiveStore,
         options: &'a WriteOptions,
     ) -> Result<Self, Failed> {
-        let held = own_manifest(archive, options).await?;
-        Self::with(archive, options, held.and_then(|held| held.manifest.trial)).await
+        let last = own_manifest_since(archive, options, None).await?;
+        Self::with(archive, options, last).await
     }
 
     /// Begins to write, and tries the store anew.
@@ -76,14 +88,16 @@ impl<'a> Writer<'a> {
     async fn with(
         archive: &'a ArchiveStore,
         options: &'a WriteOptions,
-        known: Option<Trial>,
+        last: Option<OwnManifest>,
     ) -> Result<Self, Failed> {
+        let known = last.as_ref().and_then(|last| last.held.manifest.trial.clone());
+        let last = Mutex::new(last);
         // A single writer needs no lock, which a network file system may not keep.
         if let Some(dir) = archive.directory().filter(|_| !options.is_single) {
             check_file_system(dir)?;
         }
         let Some(endpoint) = archive.endpoint() else {
-            return Ok(Self { archive, options, trial: None });
+            return Ok(Self { archive, options, trial: None, last });
         };
         let trial = match known.filter(|trial| trial.endpoint == endpoint) {
             Some(trial) if !trial.holds && !options.is_single => {
@@ -92,7 +106,7 @@ impl<'a> Writer<'a> {
             Some(trial) => trial,
             None => tried(archive, endpoint, options.is_single).await?,
         };
-        Ok(Self { archive, options, trial: Some(trial) })
+        Ok(Self { archive, options, trial: Some(trial), last })
     }
 
     /// Returns the result of the trial of the store.
@@ -101,8 +115,11 @@ impl<'a> Writer<'a> {
     }
 
     /// Reads the manifest, which must have the signature of this writer.
-    pub(super) async fn manifest(&self) -> Result<Option<HeldManifest>, Failed> {
-        own_manifest(self.archive, self.options).await
+    pub(super) async fn manifest(&self) -> Result<Option<Arc<HeldManifest>>, Failed> {
+        let last = lock(&self.last).clone();
+        let read = own_manifest_since(self.archive, self.options, last.as_ref()).await?;
+        lock(&self.last).clone_from(&read);
+        Ok(read.map(|read| read.held))
     }
 
     /// True if the manifest lacks the signature of this writer, or the one that it is to get on purpose.
@@ -152,8 +169,9 @@ impl<'a> Writer<'a> {
     ) -> Result<Option<Manifest>, Failed> {
         for _ in 0..ATTEMPTS_MAX {
             let held = self.manifest().await?;
-            let Some(next) = change(held.as_ref()).await? else { return Ok(None) };
-            if let Some(changed) = self.replace(held.as_ref(), next).await? {
+            let held = held.as_deref();
+            let Some(next) = change(held).await? else { return Ok(None) };
+            if let Some(changed) = self.replace(held, next).await? {
                 return Ok(Some(changed));
             }
         }
@@ -168,10 +186,19 @@ impl<'a> Writer<'a> {
 pub(super) async fn own_manifest(
     archive: &ArchiveStore,
     options: &WriteOptions,
-) -> Result<Option<HeldManifest>, Failed> {
+) -> Result<Option<Arc<HeldManifest>>, Failed> {
+    Ok(own_manifest_since(archive, options, None).await?.map(|read| read.held))
+}
+
+/// Reads it in the same way, unless it is still the one that was read `last`.
+async fn own_manifest_since(
+    archive: &ArchiveStore,
+    options: &WriteOptions,
+    last: Option<&OwnManifest>,
+) -> Result<Option<OwnManifest>, Failed> {
     let mut reads = 1;
     loop {
-        match own_manifest_once(archive, options).await {
+        match own_manifest_once(archive, options, last).await {
             // Another process with this memory may have put a later one while the answer was in flight.
             Err(Failed::Earlier { .. }) if reads < READS_MAX => reads += 1,
             read => return read,
@@ -182,16 +209,26 @@ pub(super) async fn own_manifest(
 async fn own_manifest_once(
     archive: &ArchiveStore,
     options: &WriteOptions,
-) -> Result<Option<HeldManifest>, Failed> {
-    let held = archive.manifest().await?;
-    options.newest.check_at_least(held.as_ref())?;
+    last: Option<&OwnManifest>,
+) -> Result<Option<OwnManifest>, Failed> {
+    let own = match archive.newer_manifest(last.and_then(|last| last.held.tag())).await {
+        Ok(None) => last.cloned(),
+        Ok(Some(held)) => {
+            let is_signed = options.signer.as_ref().map(|key| key.has_signed(&held.manifest));
+            Some(OwnManifest { held: Arc::new(held), is_signed: is_signed.unwrap_or(false) })
+        }
+        Err(Failed::NoManifest) => None,
+        Err(failed) => return Err(failed),
+    };
+    let held = own.as_ref().map(|own| &*own.held);
+    options.newest.check_at_least(held)?;
     let Some(key) = &options.signer else {
         // A directory that was unmounted has no manifest: to begin one would fork the archive.
-        options.newest.take(held.as_ref(), false)?;
-        return Ok(held);
+        options.newest.take(held, false)?;
+        return Ok(own);
     };
-    let is_own = held.as_ref().is_none_or(|held| key.has_signed(&held.manifest));
-    match (&held, options.signs) {
+    let is_own = own.as_ref().is_none_or(|own| own.is_signed);
+    match (held, options.signs) {
         (Some(held), Some(named)) if held.digest != named => {
             return Err(Failed::OtherManifest { named, found: held.digest });
         }
@@ -203,9 +240,9 @@ async fn own_manifest_once(
             }
             options.newest.check_none(held)?; // it stands for no manifest
         }
-        _ => options.newest.take(held.as_ref(), true)?,
+        _ => options.newest.take(held, true)?,
     }
-    Ok(held)
+    Ok(own)
 }
 
 /// Names what a signature would vouch for; `None` if there is nothing.

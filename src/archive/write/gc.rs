@@ -206,7 +206,8 @@ fn in_time((monotonic, real): (Instant, SystemTime)) -> Result<(), Failed> {
 /// The deletion that the manifest names.
 async fn under_way(writer: &Writer<'_>) -> Result<Option<Deletion>, Failed> {
     let held = writer.manifest().await?.ok_or(Failed::NoManifest)?;
-    Ok(held.manifest.deletion.filter(|deletion| !deletion.objects.is_empty()))
+    let deletion = held.manifest.deletion.as_ref();
+    Ok(deletion.filter(|deletion| !deletion.objects.is_empty()).cloned())
 }
 
 #[cfg(test)]

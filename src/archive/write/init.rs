@@ -68,7 +68,7 @@ pub(crate) async fn init(
         Some(held) => named.check(&held.manifest)?,
     }
     if archive.endpoint().is_some() {
-        options.check_key(held.as_ref())?;
+        options.check_key(held.as_deref())?;
     }
     let writer = Writer::begin_anew(archive, options).await?;
     let mut is_new = false;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use neve_archive::{
@@ -124,7 +125,7 @@ async fn is_another(writer: &Writer<'_>, before: Option<Digest>) -> Result<bool,
 /// Pushes files to the archive as it is `held`. The first one whose bytes are not right ends it.
 async fn push_files(
     writer: &Writer<'_>,
-    held: Option<HeldManifest>,
+    held: Option<Arc<HeldManifest>>,
     (dir, at_once): (&Path, usize),
     files: &[PackedOnDisk],
     done: &mut Pushed,
@@ -143,7 +144,7 @@ async fn push_files(
             "it is of another chain, or of another length of ranges, than the archive".to_owned();
         return Err(Failed::Packed { path: other.path.clone(), why });
     }
-    let mut manifest = held.map_or_else(|| Manifest::empty(chain), |held| held.manifest);
+    let mut manifest = held.map_or_else(|| Manifest::empty(chain), |held| held.manifest.clone());
     let Pushed { segments, bytes, bad, .. } = *done;
     // Files were set aside: the others are counted anew, but what was put is there.
     *done = Pushed { segments, bytes, bad, sequence: manifest.sequence, ..Pushed::default() };

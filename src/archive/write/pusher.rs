@@ -119,8 +119,8 @@ impl PushWork {
         }
         let held = own_manifest(&self.archive, &self.options).await?;
         let held = held.filter(|held| identity_of(&held.manifest) == identity);
-        let manifest = held.map(|held| held.manifest);
-        let heights = manifest.as_ref().and_then(Manifest::heights);
+        let manifest = held.as_ref().map(|held| &held.manifest);
+        let heights = manifest.and_then(Manifest::heights);
         let from = manifest.map_or(0, |manifest| manifest.from);
         note_pushed(&self.status, &Pushed { heights, from, ..Pushed::default() });
         Ok(())
@@ -176,9 +176,7 @@ impl PushWork {
         gauge!("neve_archive_push_failing").set(0.0);
         self.change(|push| push.error = None);
         self.note_backlog();
-        if let Ok(Some(held)) = self.archive.manifest().await {
-            held.show_put_at();
-        }
+        self.archive.show_put_at().await;
     }
 
     /// Notes a failure, and says a new reason once. Returns the time until the next push.

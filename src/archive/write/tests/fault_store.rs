@@ -64,6 +64,8 @@ pub(super) struct FaultStore {
     is_cut: AtomicBool,
     conditional: AtomicU64,
     listings: AtomicU64,
+    /// Answers with the bytes of the manifest.
+    manifests: AtomicU64,
     gate: Arc<Gate>,
 }
 
@@ -119,6 +121,7 @@ impl FaultStore {
             is_cut: AtomicBool::new(false),
             conditional: AtomicU64::new(0),
             listings: AtomicU64::new(0),
+            manifests: AtomicU64::new(0),
             gate: Arc::default(),
         }
     }
@@ -154,6 +157,11 @@ impl FaultStore {
     /// Number of listings.
     pub(super) fn listings(&self) -> u64 {
         self.listings.load(Ordering::SeqCst)
+    }
+
+    /// Number of answers with the bytes of the manifest.
+    pub(super) fn manifests(&self) -> u64 {
+        self.manifests.load(Ordering::SeqCst)
     }
 
     /// Names of all objects.
@@ -249,8 +257,10 @@ impl ObjectStore for FaultStore {
         let is_manifest = location.as_ref() == MANIFEST_NAME;
         self.gate.pass(if is_manifest { Point::GetManifest } else { Point::GetObject }).await;
         self.pass(false)?;
+        let is_head = options.head;
         let mut found = self.inner.get_opts(location, options).await?;
         if is_manifest {
+            self.manifests.fetch_add(u64::from(!is_head), Ordering::SeqCst);
             self.gate.pass(Point::GotManifest).await;
         }
         found.meta = told(found.meta, self.fault());

@@ -10,11 +10,12 @@ use object_store::{ObjectStoreExt, PutPayload};
 
 use super::fault_store::{Fault, FaultStore, Point};
 use super::packed_dir::{PackedDir, write};
+use super::signing::{held, options};
 use super::support::{archive, cut_push, plain, pushed, run, whole};
 use crate::archive::error::Failed;
 use crate::archive::verify::{ArchiveCheck, CheckEvent, Proving, verify, verify_from};
-use crate::archive::write::change::Writer;
-use crate::archive::write::{GcOptions, Progress, gc, push, retain};
+use crate::archive::write::change::{WriteOptions, Writer};
+use crate::archive::write::{GcOptions, NamedChain, Progress, gc, init, push, retain};
 
 #[test]
 fn push_that_is_cut_off_anywhere_goes_on() {
@@ -44,6 +45,31 @@ fn lost_answers_of_conditional_puts_lose_and_double_nothing() {
         for ranges in 1..=3 {
             let done = pushed(&archive, packed.some(0..ranges).path()).await.expect("it is there");
             assert_eq!((done.segments, done.sequence), (1, ranges as u64));
+        }
+        assert_eq!(whole(&archive).await, (0, 11));
+    });
+}
+
+/// That of the whole history has 26 MB.
+#[test]
+fn push_to_a_whole_archive_reads_the_manifest_once() {
+    let (packed, store) = (PackedDir::new(3), Arc::new(FaultStore::new(Fault::None)));
+    run(async {
+        let archive = archive(&store);
+        for by in [plain(), options(0)] {
+            if by.signer.is_some() {
+                let digest = held(&archive).await.digest;
+                let signing = WriteOptions { signs: Some(digest), ..options(0) };
+                init(&archive, &signing, NamedChain::default()).await.expect("it is wanted");
+            }
+            for ranges in [0..2, 0..3] {
+                let before = store.manifests();
+                let writer = Writer::begin(&archive, &by).await.expect("it can be read");
+                let pushing = push(&writer, packed.some(ranges).path(), |_| ()).await;
+                pushing.expect("it can be pushed");
+                archive.show_put_at().await;
+                assert!(store.manifests() - before <= 1, "{}", store.manifests() - before);
+            }
         }
         assert_eq!(whole(&archive).await, (0, 11));
     });
