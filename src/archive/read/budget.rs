@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use tokio::sync::{Mutex, MutexGuard};
+
 use super::fetch::{ObjectNotRead, Payer};
 
 /// Reads that one request may need, unless its logs may need more.
@@ -21,6 +23,8 @@ pub(super) struct Budget<'p> {
     spare: AtomicUsize,
     /// True once reads were taken: what they bring is here at the next attempt.
     has_taken: AtomicBool,
+    /// Held by the search of an index, so that a request has one at a time.
+    searching: Mutex<()>,
     /// Budget of the request, if this is the one of a call for logs.
     request: Option<&'p Self>,
 }
@@ -39,12 +43,18 @@ impl<'p> Budget<'p> {
     fn new(payer: Payer, reads: usize, request: Option<&'p Self>) -> Self {
         let (reads, pages) = (AtomicUsize::new(reads), AtomicUsize::new(PAGES_MAX));
         let spare = AtomicUsize::new(SPARE_MAX);
-        Self { payer, reads, pages, spare, has_taken: AtomicBool::new(false), request }
+        let (has_taken, searching) = (AtomicBool::new(false), Mutex::const_new(()));
+        Self { payer, reads, pages, spare, has_taken, searching, request }
     }
 
     /// True if the request has caused a read.
     pub(super) fn has_taken(&self) -> bool {
         self.has_taken.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the request searches in no other index. A batch of a thousand hashes lets others go first after each.
+    pub(super) async fn searching(&self) -> MutexGuard<'_, ()> {
+        self.request.unwrap_or(self).searching.lock().await
     }
 
     /// Reads that are left.

@@ -1,5 +1,6 @@
 //! Heights and hashes of the archive for requests.
 
+use std::collections::HashSet;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -270,7 +271,10 @@ impl ArchiveReader {
         self.known.load_full().or_else(|| self.demand.unanswered())
     }
 
-    async fn borrow(&self, wants: Vec<Want>, address: ClientAddress) -> Lent {
+    async fn borrow(&self, mut wants: Vec<Want>, address: ClientAddress) -> Lent {
+        // A batch may name one hash a thousand times, and each search reads and hashes pages.
+        let mut seen = HashSet::new();
+        wants.retain(|want| seen.insert(want.clone()));
         let (Some(known), Some(end)) = (self.asked(), self.end()) else {
             return Lent { try_again: true, ..Lent::default() };
         };

@@ -9,7 +9,7 @@ use neve_store::{ArchivedPlace, ArchivedSegment, WithoutLogs};
 use crate::shared::ClientAddress;
 
 /// Heights that a call needs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Want {
     /// The block of this height.
     Height(u64),
@@ -22,7 +22,7 @@ pub(crate) enum Want {
 }
 
 /// Blocks whose logs are wanted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum LogsAt {
     /// Logs of all blocks of these heights.
     Heights(RangeInclusive<u64>),

@@ -322,3 +322,29 @@ fn archive_fills_the_tail_while_no_upstream_answers() {
         replica.stop_in_time();
     }
 }
+
+/// Each search of a hash reads pages of 64 KiB, and compares them with their digests.
+#[test]
+fn batch_of_one_hash_a_thousand_times_reads_its_index_once() {
+    let (bucket, dir) = (Bucket::new(Helicon::Never), fresh_dir());
+    let replica = bucket.replica(dir.path(), &[]);
+    let hash = bucket.node.block(40).expect("it is there").transactions()[0];
+    let call = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"eth_getTransactionByHash","params":["{hash:#x}"]}}"#
+    );
+    let hits = || {
+        let hits = "neve_archive_cache_pages_total{outcome=\"hit\"}";
+        if replica.metric(hits).is_some() { replica.count(hits) } else { 0 }
+    };
+    let mut counts = Vec::new();
+    for count in [1, 1, 1000] {
+        let before = hits();
+        let answer = replica.client().post(&format!("[{}]", vec![&*call; count].join(",")));
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert_eq!(answer.json().as_array().map(Vec::len), Some(count));
+        counts.push(hits() - before);
+    }
+    assert_eq!(counts[2], counts[1], "pages that were needed: {counts:?}");
+    assert!(counts[1] > 0, "{counts:?}");
+    replica.stop_in_time();
+}

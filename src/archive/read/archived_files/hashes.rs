@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use neve_archive::{Manifest, Span, SpanEntry, Spot};
 use neve_store::{ArchivedPlace, Hash};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{ArchivedFiles, Borrowed, Keys, Known, no_keys};
 use crate::archive::read::budget::Budget;
@@ -72,10 +73,7 @@ impl ArchivedFiles {
     ) -> Result<Vec<Option<usize>>, ObjectNotRead> {
         let mut found = Vec::with_capacity(hashes.len());
         for some in hashes.chunks(LOOKED_UP_TOGETHER) {
-            // Threads that wait for a turn are none for reads of others. Places are taken in order, so that a
-            // request of a thousand hashes lets others go first after each part.
-            let place = Arc::clone(&self.look_ups).acquire_owned().await;
-            let place = place.map_err(|_| ObjectNotRead::Failed)?;
+            let place = self.look_up_place().await?;
             let (filters, all) = (Arc::clone(&self.filters), Arc::clone(manifest));
             let some = some.to_vec();
             let looking = move || {
@@ -86,6 +84,13 @@ impl ArchivedFiles {
             found.extend(self.pages.compute(looking).await?);
         }
         Ok(found)
+    }
+
+    /// Waits for a place of a thread that searches. Threads that wait for a turn are none for reads of others. Places are
+    /// taken in order, so that a request of a thousand hashes lets others go first after each part.
+    async fn look_up_place(&self) -> Result<OwnedSemaphorePermit, ObjectNotRead> {
+        let place = Arc::clone(&self.look_ups).acquire_owned().await;
+        place.map_err(|_| ObjectNotRead::Failed)
     }
 
     /// Finds the places at which a hash may be, in this span and those below it whose filters say so.
@@ -131,7 +136,10 @@ impl ArchivedFiles {
         self.pages.dir.touch(&file.name);
         let span = Span::empty(entry.first, manifest.range, entry.segments);
         let (span, hash) = (span.map_err(|_| ObjectNotRead::Changed)?, *hash);
+        let _searching = budget.searching().await;
+        let place = self.look_up_place().await?;
         let looking = move || {
+            let _place = place; // goes with the thread, also if the request ends before
             let start = file.extent(&pages).start;
             let part = file.read_index(pages)?;
             Some(span.candidates_in(start, &part, &hash).collect())

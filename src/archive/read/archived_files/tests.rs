@@ -13,6 +13,7 @@ use super::*;
 use crate::archive::read::fetch::tests::script_store::{Mode, ScriptStore};
 use crate::archive::read::fetch::{Payer, ReadRates};
 use crate::archive::read::page_source::tests::stored;
+use crate::archive::read::turns::AllTurns;
 use crate::shared::ClientAddress;
 
 fn span(number: u8, bytes: u64) -> SpanEntry {
@@ -211,4 +212,50 @@ async fn heights_of_more_segments_than_an_address_may_have_are_refused() {
     drop(waiting);
     let again = unconstrained(files.heights(&known, 96..=96, &keys, &one)).now_or_never();
     assert!(again.is_none(), "it waits for the store");
+}
+
+/// Hashes of one page of a span, of which each search reads the page and compares it with its digest.
+#[tokio::test]
+async fn hashes_of_a_request_that_the_archive_has_leave_threads_to_reads_of_others() {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let hash = |number: u8| [number; 32];
+    let at = neve_archive::Spot { height: 99, transaction: None };
+    let keys: Vec<_> = (0..200).map(|n| neve_archive::Key { hash: hash(n), at }).collect();
+    let index = Span::empty(64, 32, 2).and_then(|span| span.with(None, &keys)).expect("it is one");
+    let (pages, object) = (PageList::of(&[1]), index.to_bytes());
+    let segment = SegmentPages { front: 1, pages };
+    let lists =
+        PageLists::new(&index, vec![segment.clone(), segment], None).expect("they are its own");
+    let (source, store, _) = stored(dir.path(), &object, MANY).await;
+    let archive = crate::archive::store::ArchiveStore::over(Arc::clone(&store));
+    let (mut manifest, listed) = (manifest(0, 1, 1), lists.to_bytes());
+    let (bytes, digest) = (object.len() as u64, neve_archive::object_digest(&object));
+    let pages =
+        IndexEntry { bytes: listed.len() as u64, digest: neve_archive::object_digest(&listed) };
+    let entry = SpanEntry { first: 64, segments: 2, bytes, digest, pages, ..span(1, 1) };
+    manifest.spans = vec![entry];
+    archive.put(&manifest.span_name(&entry), object).await.expect("it is in memory");
+    archive.put(&manifest.pages_name(&entry), listed).await.expect("it is in memory");
+    let (files, budgets) = (over(Arc::clone(&source)), [1, 2, 3].map(budget));
+    let known = Known { manifest: Arc::new(manifest), heights: 0..=9, anchored: None };
+    let keys = no_keys();
+    let ask = |number, budget| files.hash(&known, 100, (hash(number), 0), &keys, budget);
+    let first = ask(0, &budgets[0]).await.map(|found| found.unproven);
+    assert_eq!(first, Ok(Some(99)), "its page is here");
+    let all = || join_all(budgets.iter().flat_map(|budget| (0..200).map(move |n| ask(n, budget))));
+    let turns = AllTurns::take();
+    let done = tokio::select! {
+        _ = all() => panic!("without a turn"),
+        done = async {
+            sleep(Duration::from_millis(100)).await; // the searches have what threads they take
+            tokio::time::timeout(Duration::from_secs(20), source.off(|| 7)).await
+        } => done,
+    };
+    drop(turns);
+    assert_eq!(done.ok(), Some(Ok(7)), "no thread is left");
+    let found = all()
+        .await
+        .into_iter()
+        .filter(|found| found.as_ref().is_ok_and(|found| found.unproven == Some(99)));
+    assert_eq!(found.count(), 600);
 }
