@@ -100,7 +100,7 @@ impl ObjectServer {
         self.shared.gets()
     }
 
-    /// Gives a key at `/credentials`, and takes one: that of others has expired.
+    /// Gives a key at `/credentials` and as STS does, and takes one: that of others has expired.
     pub(super) fn set_keys(&self, given: &'static str, taken: &'static str) {
         *self.shared.keys.lock().expect("no panic") = Some([given, taken]);
     }
@@ -166,6 +166,14 @@ impl Shared {
         let (status, body) = if request.starts_with("GET /credentials ") {
             let secret = r#""SecretAccessKey":"s","Token":"t","Expiration":"2026-01-01T00:00:00Z""#;
             ("200 OK", format!("{{\"AccessKeyId\":\"{given}\",{secret}}}"))
+        } else if request.starts_with("POST ") {
+            // AssumeRoleWithWebIdentity, with its parameters in the query.
+            let is_right = STS_PARAMETERS.iter().all(|parameter| request.contains(parameter));
+            if is_right {
+                ("200 OK", sts_response(given))
+            } else {
+                ("403 Forbidden", request.to_owned())
+            }
         } else {
             let is_taken = head.iter().any(|line| line.contains(&format!("Credential={taken}/")));
             let body = "<Error><Code>ExpiredToken</Code></Error>".to_owned();
@@ -290,6 +298,24 @@ impl Shared {
         let head = format!("{first}{common}Content-Length: {}\r\n\r\n", part.len());
         [head.as_bytes(), part].concat()
     }
+}
+
+/// Parameters of a request for the key of a role.
+const STS_PARAMETERS: [&str; 4] = [
+    "Action=AssumeRoleWithWebIdentity",
+    "RoleArn=arn%3Aaws%3Aiam%3A%3A1%3Arole%2Freader",
+    "RoleSessionName=replica",
+    "WebIdentityToken=web-token",
+];
+
+/// Response of STS with a key that ends at once.
+fn sts_response(key: &str) -> String {
+    format!(
+        "<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials>\
+         <SessionToken>t</SessionToken><SecretAccessKey>s</SecretAccessKey>\
+         <Expiration>2026-01-01T00:00:00Z</Expiration><AccessKeyId>{key}</AccessKeyId></Credentials>\
+         </AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>"
+    )
 }
 
 /// Request line, head and body of the next request.

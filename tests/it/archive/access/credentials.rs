@@ -55,6 +55,37 @@ fn expired_credentials_cost_misses_until_the_container_gives_new_ones() {
     replica.stop_in_time();
 }
 
+/// As a pod of Kubernetes with a role has them.
+#[test]
+fn web_identity_gives_credentials_that_are_replaced_when_they_end() {
+    let bucket = Bucket::new(Helicon::Never);
+    let (server, dir) = (ObjectServer::start(bucket.dir.path()), fresh_dir());
+    server.set_keys("first", "first");
+    let token = dir.path().join("token");
+    fs::write(&token, "web-token").expect("it can be written");
+    let token = format!("AWS_WEB_IDENTITY_TOKEN_FILE={}", token.display());
+    let (endpoint, trust) = (server.endpoint(), bucket.trust());
+    // Without TLS only on loopback.
+    let sts = format!("AWS_ENDPOINT_URL_STS={endpoint}");
+    let none = ["env", "-u", "AWS_ACCESS_KEY_ID", "-u", "AWS_SECRET_ACCESS_KEY", "AWS_REGION=c"];
+    let role = ["AWS_ROLE_ARN=arn:aws:iam::1:role/reader", "AWS_ROLE_SESSION_NAME=replica"];
+    let starter = [&none[..], &role, &[&token, &sts]].concat();
+    let place = ["--archive", "s3://bucket", "--archive-endpoint", &endpoint];
+    let words = [&place[..], &["--archive-trust", &trust]].concat();
+    let replica = bucket.replica_by(&starter, dir.path(), &words);
+    assert_eq!(status(&replica, 3), 200);
+    server.set_keys("second", "second");
+    let again = wait_until("an answer", LIMIT, || match status(&replica, 20) {
+        200 => Ok(()),
+        status => Err(Miss::NotYet(status.to_string())),
+    });
+    again.expect("the role has the new key");
+    // The role is given the key that has expired.
+    server.set_keys("second", "third");
+    assert_eq!(status(&replica, 40), 421);
+    replica.stop_in_time();
+}
+
 /// A CDN signs what it asks of the bucket, and takes requests without a signature.
 #[test]
 fn archive_is_read_without_credentials_and_signatures() {

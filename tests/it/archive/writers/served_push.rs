@@ -61,6 +61,20 @@ fn ranges_are_pushed_as_they_are_packed() {
     neve.stop_in_time();
 }
 
+/// Heights below the first one come later, and join the archive at its lower end.
+#[test]
+fn backfilled_ranges_are_pushed_below_the_others() {
+    let (node, dir, bucket) = (devnet(), fresh_dir(), fresh_dir());
+    let place = format!("file://{}", bucket.path().display());
+    let neve = pushing_from(dir.path(), &node, &place, &["--start", "70", "--backfill-to", "0"]);
+    wait_for_archived(&neve, 0, 95);
+    serves(&neve, &node, 0..=HEAD);
+    let (code, summary) = verified(&[&place]);
+    assert_eq!((code, &summary["segments"]), (0, &3.into()), "{summary}");
+    assert_eq!((&summary["first"], &summary["last"]), (&0.into(), &95.into()), "{summary}");
+    neve.stop_in_time();
+}
+
 /// The manifest cannot be read, so nothing is pushed.
 #[test]
 fn eviction_waits_for_the_archive() {
