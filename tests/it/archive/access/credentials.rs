@@ -55,7 +55,7 @@ fn expired_credentials_cost_misses_until_the_container_gives_new_ones() {
     replica.stop_in_time();
 }
 
-/// As a pod of Kubernetes with a role has them.
+/// Credentials of a pod of Kubernetes with a role.
 #[test]
 fn web_identity_gives_credentials_that_are_replaced_when_they_end() {
     let bucket = Bucket::new(Helicon::Never);
