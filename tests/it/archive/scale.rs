@@ -18,6 +18,8 @@ const SEGMENTS: u64 = SPANS * 64;
 /// Memory that the manifest, and what leads from it to pages, may take.
 const BYTES_MAX: u64 = 64 << 20;
 
+/// Memory that it may take at any time, a signature included: 42 MB, and 61 MB with a copy that grows.
+const PEAK_BYTES_MAX: u64 = 50 << 20;
 /// Processor time of one call, of a build without optimization. A look at the whole manifest for each call takes more.
 const CALL_TIME_MAX: Duration = Duration::from_secs(1);
 
@@ -128,6 +130,6 @@ fn signed_manifest_of_the_whole_history_takes_little_memory_at_any_time() {
     sign();
     let (_dir, replica, large) = start(&bucket, &trust);
     assert_eq!(replica.health()["archive"]["answers"]["max_height"], SEGMENTS * 32 - 1);
-    assert!(large[1] < small[1] + BYTES_MAX, "{small:?} to {large:?} bytes");
+    assert!(large[1] < small[1] + PEAK_BYTES_MAX, "{small:?} to {large:?} bytes");
     replica.stop_in_time();
 }
