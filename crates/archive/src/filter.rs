@@ -82,7 +82,7 @@ impl HashFilter {
             return Err(malformed("buckets out of order"));
         }
         // A writer chooses the bits by the hashes of the span, which are no fewer than the entries.
-        if entries >= 2 * BUCKET_ENTRIES << bits {
+        if entries >= (2 * BUCKET_ENTRIES) << bits {
             return Err(malformed("too many entries for its buckets"));
         }
         // So a bucket has no more than the 1,048,576 entries of 20 bits, and each look-up ends soon.
