@@ -166,7 +166,8 @@ mod tests {
             let error = HashFilter::read(bytes).expect_err("no writer makes it");
             assert_eq!(error.to_string(), "filter: entries out of order");
         }
-        let one_more = of_one_bucket(16, (0..(1 << 20) + 1_u64).collect::<Vec<_>>().into_iter());
+        let one_more = (1_u32 << 20) + 1;
+        let one_more = of_one_bucket(16, (0..one_more).map(u64::from));
         HashFilter::read(one_more).expect_err("an entry has 20 bits");
     }
 
