@@ -40,6 +40,8 @@ pub(super) enum Mode {
     Delays = 11,
 }
 
+/// Time between two bytes of a body that trickles.
+const TRICKLE: Duration = Duration::from_secs(5);
 /// Time of a distant store.
 pub(super) const DELAY: Duration = Duration::from_millis(30);
 
@@ -207,11 +209,12 @@ impl Shared {
         }
         let mut sent = out.write_all(&answer[..body]);
         for byte in &answer[body..] {
+            // A probe reads one byte, and must not find it in time.
+            self.wait_while(Mode::Trickles, Some(TRICKLE));
             if sent.is_err() || self.mode.load(Ordering::SeqCst) != Mode::Trickles as u8 {
                 return;
             }
             sent = out.write_all(&[*byte]);
-            self.wait_while(Mode::Trickles, Some(Duration::from_millis(100)));
         }
     }
 
