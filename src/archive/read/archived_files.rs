@@ -110,6 +110,29 @@ pub(super) struct ArchivedFiles {
     look_ups: Arc<Semaphore>,
 }
 
+/// Pages of a segment that its reads bring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReadExtent {
+    /// The needed ones alone.
+    Needed,
+    /// Also up to 1 MiB behind the front, and gaps of up to 1 MiB.
+    Near,
+    /// Also up to 1 MiB behind the front, and each gap, so that frames take one read.
+    Gaps,
+    /// All, by one read.
+    Whole,
+}
+
+/// Pages that the reads of a segment may have.
+struct RunLimits {
+    /// Pages of one read.
+    run: usize,
+    /// Pages behind the front that come with it.
+    behind: usize,
+    /// Pages of a gap between frames that is read through.
+    gap: usize,
+}
+
 /// Page lists, by the digest of their object.
 #[derive(Default)]
 struct Lists {
@@ -155,28 +178,29 @@ impl ArchivedFiles {
         if entries.len() > READS_MAX {
             return Err(ObjectNotRead::TooMany);
         }
+        let extent = if keys.is_empty() { ReadExtent::Needed } else { ReadExtent::Near };
         let parts = entries.into_iter().map(|entry| {
             let heights = known.heights_in(entry, &heights);
-            self.part(&known.manifest, entry, heights, keys, budget)
+            self.part(&known.manifest, entry, heights, (keys, extent), budget)
         });
         join_all(parts).await.into_iter().collect()
     }
 
     /// Makes heights of a segment readable. Opening reads its front, for logs with the indexes behind it; then each
-    /// run of neighboring pages is one read. Logs read through short gaps.
+    /// run of neighboring pages is one read. Logs read through gaps, as far as the extent says.
     pub(super) async fn part(
         &self,
         manifest: &Manifest,
         entry: &SegmentEntry,
         heights: Range<u64>,
-        keys: &Keys,
+        (keys, extent): (&Keys, ReadExtent),
         budget: &Budget<'_>,
     ) -> Result<ArchivedSegment, ObjectNotRead> {
-        let searches = !keys.is_empty();
+        let limits = self.run_limits(extent);
         // Before it is open: requests of one address must not have all files while they wait for reads.
         let lent = self.pages.lend(budget.payer, entry.digest)?;
-        let (file, segment) = self.open(manifest, entry, searches, budget).await?;
-        if searches {
+        let (file, segment) = self.open(manifest, entry, extent, budget).await?;
+        if !keys.is_empty() {
             let (offset, len) = segment.terms_extent().ok_or(ObjectNotRead::Changed)?;
             self.bring(&file, &file.pages(offset..offset + len as u64).collect(), budget).await?;
         }
@@ -186,8 +210,8 @@ impl ArchivedFiles {
             self.pages.forget(&entry.digest); // the disk may have changed them since they were proven
             return Err(ObjectNotRead::Changed);
         };
-        let gap_max = if searches { self.beside_max() } else { 0 };
-        self.bring_with(&file, &wanted, || file.between(&wanted, gap_max), budget).await?;
+        let between = || file.between(&wanted, limits.gap);
+        self.bring_with(&file, &wanted, between, limits.run, budget).await?;
         self.pages.dir.touch(&file.name);
         Ok(match lent {
             Some(lent) => segment.guarded(Arc::new(lent)),
@@ -202,21 +226,45 @@ impl ArchivedFiles {
         pages: &BTreeSet<usize>,
         budget: &Budget<'_>,
     ) -> Result<(), ObjectNotRead> {
-        budget.take(file.absent(pages, self.pages.run_pages_max()))?;
-        self.pages.ensure_pages(file, pages, budget.payer).await
+        self.bring_in_runs(file, pages, self.pages.run_pages_max(), budget).await
     }
 
-    /// Opens a segment, unless it is open. All requests wait for the first one that opens it. One that `searches`
-    /// reads the indexes in the same read.
+    /// Brings pages by reads of at most `run_max` pages, as far as the request may.
+    pub(super) async fn bring_in_runs(
+        &self,
+        file: &Arc<PageFile>,
+        pages: &BTreeSet<usize>,
+        run_max: usize,
+        budget: &Budget<'_>,
+    ) -> Result<(), ObjectNotRead> {
+        budget.take(file.absent(pages, run_max))?;
+        self.pages.ensure_pages(file, pages, run_max, budget.payer).await
+    }
+
+    /// Pages that the reads of a segment may have.
+    fn run_limits(&self, extent: ReadExtent) -> RunLimits {
+        let (run, whole, near) =
+            (self.pages.run_pages_max(), self.pages.whole_pages_max(), self.beside_max());
+        let (run, behind, gap) = match extent {
+            ReadExtent::Needed => (run, 0, 0),
+            ReadExtent::Near => (run, near, near),
+            ReadExtent::Gaps => (whole, near, whole),
+            ReadExtent::Whole => (whole, whole, whole),
+        };
+        RunLimits { run, behind, gap }
+    }
+
+    /// Opens a segment, unless it is open. All requests wait for the first one that opens it. A search reads the indexes
+    /// in the same read.
     pub(super) async fn open(
         &self,
         manifest: &Manifest,
         entry: &SegmentEntry,
-        searches: bool,
+        extent: ReadExtent,
         budget: &Budget<'_>,
     ) -> Result<OpenedSegment, ObjectNotRead> {
         let place = self.pages.opening(entry.digest);
-        let opening = || self.open_anew(manifest, entry, searches, budget);
+        let opening = || self.open_anew(manifest, entry, extent, budget);
         place.cell.get_or_try_init(opening).await.cloned()
     }
 
@@ -224,7 +272,7 @@ impl ArchivedFiles {
         &self,
         manifest: &Manifest,
         entry: &SegmentEntry,
-        searches: bool,
+        extent: ReadExtent,
         budget: &Budget<'_>,
     ) -> Result<OpenedSegment, ObjectNotRead> {
         let span = manifest.span_of(entry).ok_or(ObjectNotRead::Unknown)?;
@@ -238,13 +286,12 @@ impl ArchivedFiles {
         let name = manifest.segment_name(entry);
         let file = self.pages.file(name, entry.bytes, &pages.pages).await?;
         let front = file.pages(0..u64::from(pages.front));
-        let behind_max = if searches { self.beside_max() } else { 0 };
-        let behind = front.end..pages.pages.len().min(front.end + behind_max);
-        let run_max = self.pages.run_pages_max();
+        let limits = self.run_limits(extent);
+        let behind = front.end..pages.pages.len().min(front.end.saturating_add(limits.behind));
         // Only if none of them is here, or the read would bring some again.
-        let is_absent = || file.absent(&behind.clone().collect(), run_max).1 == behind.len();
+        let is_absent = || file.absent(&behind.clone().collect(), 1).1 == behind.len();
         let beside = || if is_absent() { behind.clone().collect() } else { Vec::new() };
-        self.bring_with(&file, &front.collect(), beside, budget).await?;
+        self.bring_with(&file, &front.collect(), beside, limits.run, budget).await?;
         let (codec, source) = (Arc::clone(&self.codec), Arc::clone(&file));
         let named = NamedBlocks::of(manifest, entry);
         let segment = self.pages.compute(move || open_over(source, &codec, &named)).await?;

@@ -8,11 +8,15 @@ use futures_util::future::join_all;
 use neve_archive::{Manifest, SegmentEntry, TermPages, segment_bit, segments_in};
 use neve_store::{ArchivedSegment, WithoutLogs};
 
-use super::archived_files::{ArchivedFiles, Borrowed, Keys, Known};
+use super::archived_files::{ArchivedFiles, Borrowed, Keys, Known, ReadExtent};
 use super::budget::{Budget, PAGES_MAX};
 use super::fetch::ObjectNotRead;
-use super::page_file::{PageFile, joins};
+use super::page_file::{self, PageFile, joins};
 use crate::rpc::methods::LogsBeyond;
+
+mod plan;
+
+use plan::PlanLimits;
 
 /// Segments that are read at a time.
 const SEGMENTS_MAX: usize = 16;
@@ -21,7 +25,7 @@ const SEGMENTS_MAX: usize = 16;
 const SEGMENT_READS: usize = 3;
 /// Pages that are read through, or ahead, to save a read: 1 MiB takes about as long as a read of nothing, and the index
 /// of logs of a mainnet segment ends within it behind the front. At most this part of a read. `SPARE_MAX` bounds them in
-/// a request: with 16 in each segment none are left for the 17th.
+/// a request: with 16 in each segment none are left for the 49th.
 const BESIDE_PAGES_MAX: usize = 16;
 const BESIDE_PART: usize = 4;
 /// Terms that are looked for in spans. With more of them most segments have one.
@@ -29,6 +33,17 @@ const TERMS_MAX: usize = 64;
 
 /// Segments that may have logs, and heights that have none.
 type Candidates<'m> = (Vec<&'m SegmentEntry>, Vec<Range<u64>>);
+
+/// A call for logs.
+struct LogsCall<'c> {
+    known: &'c Known,
+    heights: &'c RangeInclusive<u64>,
+    keys: &'c Keys,
+    /// Budget of its request.
+    request: &'c Budget<'c>,
+    /// Budget of the call.
+    budget: &'c Budget<'c>,
+}
 
 impl ArchivedFiles {
     /// Makes logs with a key of each list readable, all or nothing. Reads beyond the limit of one call name the
@@ -41,49 +56,88 @@ impl ArchivedFiles {
         request: &Budget<'_>,
     ) -> Result<Borrowed, ObjectNotRead> {
         let manifest = &known.manifest;
-        let budget = Budget::of_logs(request, self.logs_reads_max);
+        let budget = &Budget::of_logs(request, self.logs_reads_max);
         let entries = known.segments(&heights)?;
-        let mut borrowed = Borrowed::default();
-        let mut without: Vec<Range<u64>> = Vec::new();
         let span = |entry: &SegmentEntry| manifest.span_of(entry).map(|span| span.first);
-        for entries in entries.chunk_by(|a, b| span(a) == span(b)) {
-            let (some, none) = match self.candidates(manifest, entries, keys, &budget).await {
-                Err(ObjectNotRead::Beyond) => {
-                    let at = entries.first().map_or(*heights.start(), |entry| entry.first);
-                    return Ok(self.beyond(&heights, keys, at));
-                }
-                found => found?,
-            };
+        let spans: Vec<_> = entries.chunk_by(|a, b| span(a) == span(b)).collect();
+        let is_planned = self.plans(spans.len(), keys);
+        let (mut borrowed, mut without) = (Borrowed::default(), Vec::new());
+        for spans in spans.chunks(if is_planned { plan::SPANS_MAX } else { 1 }) {
+            let ((some, none), end) = self.candidates_of(manifest, spans, keys, budget).await?;
             without.extend(none);
-            let mut rest = &some[..];
-            while !rest.is_empty() {
-                // Of segments beyond the reads that are left, all reads would be in vain.
-                let count = (budget.reads_left() / SEGMENT_READS).clamp(1, SEGMENTS_MAX);
-                let (now, later) = rest.split_at(count.min(rest.len()));
-                let parts = now.iter().map(|entry| {
-                    let heights = known.heights_in(entry, &heights);
-                    self.part(manifest, entry, heights, keys, &budget)
-                });
-                for (entry, part) in now.iter().zip(join_all(parts).await) {
-                    match part {
-                        Ok(segment) => borrowed.segments.push(segment),
-                        Err(ObjectNotRead::Beyond) if entry.first > *heights.start() => {
-                            return Ok(self.beyond(&heights, keys, entry.first));
-                        }
-                        Err(ObjectNotRead::Beyond) => {
-                            let at = self.fitting(known, entry, &heights, keys, request).await?;
-                            return Ok(self.beyond(&heights, keys, at));
-                        }
-                        Err(why) => return Err(why),
-                    }
-                }
-                rest = later;
+            let planned = if is_planned {
+                self.planned(&some, lists_ahead(manifest, spans), budget)
+            } else {
+                some.into_iter().map(|entry| (entry, ReadExtent::Near)).collect()
+            };
+            let call = LogsCall { known, heights: &heights, keys, request, budget };
+            let passes = self.parts(&call, &planned, &mut borrowed.segments).await?;
+            if let Some(end) = passes.or(end) {
+                return Ok(self.beyond(&heights, keys, end));
             }
         }
         if !without.is_empty() {
             borrowed.without.push(WithoutLogs { criteria: keys.to_vec(), heights: without });
         }
         Ok(borrowed)
+    }
+
+    /// True if the reads of a call over so many spans are planned together, behind those of all terms. Of more spans or
+    /// terms, these reads would leave too few to the first segments, and an error would name a short range.
+    fn plans(&self, spans: usize, keys: &Keys) -> bool {
+        let terms: usize = keys.iter().map(Vec::len).sum();
+        let is_short = spans <= plan::SPANS_MAX && (1 + terms) * spans <= self.logs_reads_max / 2;
+        is_short && self.uses_terms(keys) && self.logs_reads_max >= plan::READS_MAX
+    }
+
+    /// Adds the extent of its reads to each segment. Page lists that are still to come take so many reads.
+    fn planned<'m>(
+        &self,
+        segments: &[&'m SegmentEntry],
+        lists: usize,
+        budget: &Budget<'_>,
+    ) -> Vec<(&'m SegmentEntry, ReadExtent)> {
+        let sizes: Vec<_> = segments.iter().map(|entry| entry.bytes).collect();
+        let reads = lists + self.logs_reads_max.saturating_sub(budget.reads_left());
+        let pages = budget.spare_left().min(self.pages.address_pages_max());
+        // On a full disk, memory takes few pages.
+        let pages = if page_file::is_disk_full() { 0 } else { pages };
+        let limits = PlanLimits { segment_pages: self.pages.whole_pages_max(), pages };
+        segments.iter().copied().zip(plan::plan(reads, &sizes, &limits)).collect()
+    }
+
+    /// Makes the logs of segments readable. Beyond the reads of the call, returns the end of the heights that would pass.
+    async fn parts(
+        &self,
+        call: &LogsCall<'_>,
+        planned: &[(&SegmentEntry, ReadExtent)],
+        segments: &mut Vec<ArchivedSegment>,
+    ) -> Result<Option<u64>, ObjectNotRead> {
+        let LogsCall { known, heights, keys, request, budget } = *call;
+        let mut rest = planned;
+        while !rest.is_empty() {
+            // Of segments beyond the reads that are left, all reads would be in vain.
+            let count = (budget.reads_left() / SEGMENT_READS).clamp(1, SEGMENTS_MAX);
+            let (now, later) = rest.split_at(count.min(rest.len()));
+            let parts = now.iter().map(|(entry, extent)| {
+                let heights = known.heights_in(entry, heights);
+                self.part(&known.manifest, entry, heights, (keys, *extent), budget)
+            });
+            for ((entry, _), part) in now.iter().zip(join_all(parts).await) {
+                match part {
+                    Ok(segment) => segments.push(segment),
+                    Err(ObjectNotRead::Beyond) if entry.first > *heights.start() => {
+                        return Ok(Some(entry.first));
+                    }
+                    Err(ObjectNotRead::Beyond) => {
+                        return self.fitting(known, entry, heights, keys, request).await.map(Some);
+                    }
+                    Err(why) => return Err(why),
+                }
+            }
+            rest = later;
+        }
+        Ok(None)
     }
 
     /// Says that the logs of the heights below `end` alone would pass.
@@ -107,7 +161,7 @@ impl ArchivedFiles {
         keys: &Keys,
         request: &Budget<'_>,
     ) -> Result<u64, ObjectNotRead> {
-        let (file, segment) = self.open(&known.manifest, entry, true, request).await?;
+        let (file, segment) = self.open(&known.manifest, entry, ReadExtent::Near, request).await?;
         let (heights, keys) = (known.heights_in(entry, heights), Arc::clone(keys));
         let limits = (self.logs_reads_max, self.pages.run_pages_max());
         let fitting = move || fitting_end(&segment, &file, &keys, heights, limits);
@@ -125,24 +179,56 @@ impl ArchivedFiles {
         file: &Arc<PageFile>,
         pages: &BTreeSet<usize>,
         beside: impl FnOnce() -> Vec<usize>,
+        run_max: usize,
         budget: &Budget<'_>,
     ) -> Result<(), ObjectNotRead> {
         // Else a page beside them would send for pages that the disk has.
         self.pages.recall(file, pages).await?;
-        let run_max = self.pages.run_pages_max();
         let reads = file.absent(pages, run_max).0;
         let beside = if reads > 0 { beside() } else { Vec::new() };
         let count = beside.len();
         let all: BTreeSet<_> = pages.iter().copied().chain(beside).collect();
         let saves = count > 0 && file.absent(&all, run_max).0 <= reads;
         if saves && budget.spare(count) {
-            match self.bring(file, &all, budget).await {
+            match self.bring_in_runs(file, &all, run_max, budget).await {
                 // A shorter read may be done in time, and has less of the rate.
                 Err(ObjectNotRead::Changed | ObjectNotRead::Failed | ObjectNotRead::Refused) => {}
                 brought => return brought,
             }
         }
-        self.bring(file, pages, budget).await
+        self.bring_in_runs(file, pages, run_max, budget).await
+    }
+
+    /// Finds the segments of spans that may have logs, and the heights without. Beyond the reads of the call, also
+    /// returns the start of the first span that is left.
+    async fn candidates_of<'m>(
+        &self,
+        manifest: &Manifest,
+        spans: &[&[&'m SegmentEntry]],
+        keys: &Keys,
+        budget: &Budget<'_>,
+    ) -> Result<(Candidates<'m>, Option<u64>), ObjectNotRead> {
+        let (mut some, mut none) = (Vec::new(), Vec::new());
+        for entries in spans {
+            match self.candidates(manifest, entries, keys, budget).await {
+                Err(ObjectNotRead::Beyond) => {
+                    return Ok(((some, none), entries.first().map(|entry| entry.first)));
+                }
+                found => {
+                    let (these, without) = found?;
+                    some.extend(these);
+                    none.extend(without);
+                }
+            }
+        }
+        Ok(((some, none), None))
+    }
+
+    /// True if the terms of spans say which segments may have logs. With many of them most segments have one. Terms of a
+    /// manifest that is not trusted prove nothing.
+    fn uses_terms(&self, keys: &Keys) -> bool {
+        let terms: usize = keys.iter().map(Vec::len).sum();
+        self.trusts_terms && !keys.is_empty() && terms <= TERMS_MAX
     }
 
     /// Finds the segments of a span that may have logs, by the terms of the span if it has them.
@@ -154,9 +240,8 @@ impl ArchivedFiles {
         budget: &Budget<'_>,
     ) -> Result<Candidates<'m>, ObjectNotRead> {
         let all = (entries.to_vec(), Vec::new());
-        let terms: usize = keys.iter().map(Vec::len).sum();
-        // The index of one segment takes no more reads than its terms. Terms of a manifest that is not trusted prove nothing.
-        if !self.trusts_terms || keys.is_empty() || terms > TERMS_MAX || entries.len() < 2 {
+        // The index of one segment takes no more reads than its terms.
+        if !self.uses_terms(keys) || entries.len() < 2 {
             return Ok(all);
         }
         let bits = match self.segments_with(manifest, entries, keys, budget).await {
@@ -197,6 +282,14 @@ impl ArchivedFiles {
         let looking = move || look_up(&file, &terms, &keys);
         self.pages.compute(looking).await?.map(Some).ok_or(ObjectNotRead::Failed)
     }
+}
+
+/// Spans of which no terms are read: their page lists come with the first segment.
+fn lists_ahead(manifest: &Manifest, spans: &[&[&SegmentEntry]]) -> usize {
+    let has_terms = |entry: &&SegmentEntry| {
+        manifest.span_of(entry).is_some_and(|span| manifest.terms_name(span).is_some())
+    };
+    spans.iter().filter(|entries| entries.len() < 2 || !entries.iter().any(has_terms)).count()
 }
 
 /// Height behind the heights whose frames take at most so many reads, of so many pages each, also where none of their

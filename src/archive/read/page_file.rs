@@ -22,6 +22,8 @@ use crate::shared::lock::lock;
 
 /// Pages of one read: 4 MiB. A longer one would keep others from the store for seconds.
 pub(super) const RUN_PAGES_MAX: usize = 64;
+/// Pages of one read that brings a whole segment in place of two reads: 8 MiB. Segments of mainnet have about 70.
+pub(super) const WHOLE_PAGES_MAX: usize = 128;
 /// Pages of all objects that are in memory because the disk does not take them: 16 MiB.
 const UNWRITTEN_MAX: usize = 256;
 /// Number of them now.
@@ -209,29 +211,27 @@ impl PageFile {
         word.is_some_and(|word| word.load(Ordering::Acquire) & bit(page) != 0)
     }
 
+    /// Those of the pages that are not here and that no read brings.
+    fn absent_of(&self, pages: impl Iterator<Item = usize>) -> Vec<usize> {
+        let landings = lock(&self.landings);
+        pages.filter(|page| !self.is_proven(*page) && !landings.contains_key(page)).collect()
+    }
+
     /// Counts those of the pages that are not here and that no read brings. Returns the number of reads of at most
     /// `run_max` pages that they take, and the number of pages.
     pub(super) fn absent(&self, pages: &BTreeSet<usize>, run_max: usize) -> (usize, usize) {
-        let landings = lock(&self.landings);
-        let is_absent = |page: &usize| !self.is_proven(*page) && !landings.contains_key(page);
-        let (mut reads, mut count, mut run) = (0, 0, 0..0);
-        for page in pages.iter().copied().filter(is_absent) {
-            reads += usize::from(!joins(&mut run, page, run_max));
-            count += 1;
-        }
-        (reads, count)
+        let (absent, mut run) = (self.absent_of(pages.iter().copied()), 0..0);
+        let reads = absent.iter().filter(|page| !joins(&mut run, **page, run_max)).count();
+        (reads, absent.len())
     }
 
     /// Pages between absent ones of these, if they are absent too and a gap has at most `gap_max`: then one read
     /// brings both sides, and not two.
     pub(super) fn between(&self, pages: &BTreeSet<usize>, gap_max: usize) -> Vec<usize> {
-        let landings = lock(&self.landings);
-        let is_absent = |page: &usize| !self.is_proven(*page) && !landings.contains_key(page);
-        let absent: Vec<_> = pages.iter().copied().filter(is_absent).collect();
+        let absent = self.absent_of(pages.iter().copied());
         let gaps = absent.iter().zip(absent.iter().skip(1)).map(|(below, above)| below + 1..*above);
-        let is_short =
-            |gap: &Range<usize>| gap.len() <= gap_max && gap.clone().all(|at| is_absent(&at));
-        gaps.filter(is_short).flatten().collect()
+        let are_absent = |gap: &Range<usize>| self.absent_of(gap.clone()).len() == gap.len();
+        gaps.filter(|gap| gap.len() <= gap_max && are_absent(gap)).flatten().collect()
     }
 
     /// Boards the reads of pages that are not here. Pages that no read brings are the caller's, in runs of `run_max`.
@@ -275,9 +275,7 @@ impl PageFile {
 
     /// Finds out which of these pages the disk has, page by page. Pages that are here or on their way are left out.
     pub(super) fn recall(&self, pages: &BTreeSet<usize>) {
-        let is_flying = |page: &usize| lock(&self.landings).contains_key(page);
-        for page in pages.iter().copied().filter(|page| !self.is_proven(*page) && !is_flying(page))
-        {
+        for page in self.absent_of(pages.iter().copied()) {
             self.is_kept(page);
         }
     }
@@ -301,10 +299,7 @@ impl PageFile {
         let is_hole = |bytes: &Vec<u8>| bytes.iter().all(|byte| *byte == 0);
         let found = found.filter(|bytes| self.list.is_of_zeros(page) || !is_hole(bytes));
         let is_right = found.is_some_and(|bytes| turns::compute(|| self.list.proves(page, &bytes)));
-        if is_right {
-            self.note_proven(page);
-        }
-        is_right
+        is_right.then(|| self.note_proven(page)).is_some()
     }
 
     /// Those of these pages that `bytes` are not.
@@ -424,6 +419,11 @@ impl PackedPages for PageFile {
         }
         if lock(&self.unwritten).is_empty() { self.on_disk(bytes) } else { self.mixed(&bytes) }
     }
+}
+
+/// True if the disk does not take pages: memory has some.
+pub(super) fn is_disk_full() -> bool {
+    UNWRITTEN.load(Ordering::Relaxed) > 0
 }
 
 /// True on a thread that serves: it must not wait for pages.

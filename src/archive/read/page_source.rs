@@ -17,7 +17,7 @@ use tracing::warn;
 
 use super::fetch::{ObjectNotRead, ObjectReader, Payer, ReadPlace};
 use super::page_dir::PageDir;
-use super::page_file::{LentPages, OpenPages, OpenPlace, PageFile, RUN_PAGES_MAX};
+use super::page_file::{LentPages, OpenPages, OpenPlace, PageFile, RUN_PAGES_MAX, WHOLE_PAGES_MAX};
 use super::turns;
 use crate::fetch::{Evidence, RejectedPage};
 use crate::shared::lock::lock;
@@ -88,19 +88,34 @@ impl PageSource {
 
     /// Pages of one read: a longer one would keep others from the store, or from the rate.
     pub(super) fn run_pages_max(&self) -> usize {
-        let pages = self.objects.read_bytes_max() / PAGE_BYTES as u64;
-        (pages as usize).clamp(1, RUN_PAGES_MAX)
+        self.rate_pages_max().clamp(1, RUN_PAGES_MAX)
     }
 
-    /// Brings pages of an object, unless they are here. One flight brings a page.
+    /// Pages of one read of a whole segment, in place of several.
+    pub(super) fn whole_pages_max(&self) -> usize {
+        self.rate_pages_max().clamp(1, WHOLE_PAGES_MAX)
+    }
+
+    /// Pages that an address may read in a second: half of the rate.
+    pub(super) fn address_pages_max(&self) -> usize {
+        2 * self.rate_pages_max()
+    }
+
+    /// Pages of a quarter of a second.
+    fn rate_pages_max(&self) -> usize {
+        (self.objects.read_bytes_max() / PAGE_BYTES as u64) as usize
+    }
+
+    /// Brings pages of an object, unless they are here, by reads of at most `run_max` pages. One flight brings a page.
     pub(super) async fn ensure_pages(
         self: &Arc<Self>,
         file: &Arc<PageFile>,
         pages: &BTreeSet<usize>,
+        run_max: usize,
         payer: Payer,
     ) -> Result<(), ObjectNotRead> {
         for _ in 0..FLIGHTS_MAX {
-            match self.fly(file, pages, payer).await {
+            match self.fly(file, pages, run_max, payer).await {
                 // The flight was of a client without a read left, or only read ahead: the caller may have a read.
                 Err((ObjectNotRead::Refused, false)) => {}
                 outcome => return outcome.map_err(|(why, _)| why),
@@ -127,9 +142,10 @@ impl PageSource {
         self: &Arc<Self>,
         file: &Arc<PageFile>,
         pages: &BTreeSet<usize>,
+        run_max: usize,
         payer: Payer,
     ) -> Result<(), (ObjectNotRead, bool)> {
-        let boarding = file.board(pages, self.run_pages_max());
+        let boarding = file.board(pages, run_max);
         count_pages("hit", boarding.here);
         // On the runtime, not in this task: other requests wait for the same pages, and this one's
         // client may go.

@@ -8,7 +8,7 @@ use metrics::counter;
 use neve_archive::{Digest, PAGE_BYTES, SegmentEntry};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::archived_files::{ArchivedFiles, Known};
+use super::archived_files::{ArchivedFiles, Known, ReadExtent};
 use super::budget::Budget;
 use super::fetch::{ObjectNotRead, Payer};
 use crate::shared::ClientAddress;
@@ -160,7 +160,7 @@ async fn bring(
     payer: Payer,
 ) -> Result<bool, ObjectNotRead> {
     let budget = Budget::of_a_request(payer, 0);
-    let (file, _) = files.open(&known.manifest, entry, false, &budget).await?;
+    let (file, _) = files.open(&known.manifest, entry, ReadExtent::Needed, &budget).await?;
     let pages = file.pages(0..entry.bytes);
     if file.absent(&pages.clone().collect(), files.pages.run_pages_max()).0 == 0 {
         return Ok(false);

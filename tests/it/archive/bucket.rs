@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use alloy_primitives::hex;
-use neve_devnet::{Config, Curve, DevnetThread, Helicon, Profile};
+use neve_devnet::{Config, Curve, DevnetThread, Helicon, Profile, Shares};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
@@ -60,12 +60,22 @@ impl Bucket {
         Self::of(config, 2)
     }
 
-    /// Two ranges of blocks with such long inputs that each block has several pages of its own.
-    pub(super) fn of_long_inputs() -> Self {
-        let mut config = Config::test().with_head(2 * RANGE + 14);
+    /// Ranges of blocks with such long inputs that each block has several pages of its own.
+    pub(super) fn of_long_inputs(ranges: u64) -> Self {
+        let mut config = Config::test().with_head(ranges * RANGE + 14);
         let (transactions, input) = (Curve::constant(20), Curve::constant(40_000));
         config.chain.profile = Profile { transactions, input, ..Profile::c_chain() };
-        Self::of(config, 2)
+        Self::of(config, ranges)
+    }
+
+    /// Two spans of blocks, nearly all of which are empty. Each of the others has several pages of its own.
+    pub(super) fn of_few_long_blocks(ranges: u64) -> Self {
+        let mut config = Config::test().with_head(ranges * RANGE + 14).with_helicon(Helicon::Never);
+        let profile = Profile::c_chain();
+        let (transactions, input) = (Curve::constant(70), Curve::constant(40_000));
+        let shares = Shares { empty: 990, ..profile.shares };
+        config.chain.profile = Profile { transactions, input, shares, ..profile };
+        Self::of(config, ranges)
     }
 
     fn of(config: Config, ranges: u64) -> Self {

@@ -16,15 +16,15 @@ use crate::support::ws::Ws;
 const RANGES: u64 = 65;
 const LAST: u64 = (RANGES - 1) * 32 - 1;
 
-fn all_reads(neve: &Neve) -> u64 {
+pub(super) fn all_reads(neve: &Neve) -> u64 {
     ["segment", "span", "pages", "terms"].map(|kind| reads(neve, kind)).iter().sum()
 }
 
 /// Position of a value in a log, with the address at 0 and topics behind it, and the value.
-type Place = (usize, String);
+pub(super) type Place = (usize, String);
 
 /// Heights with each address and topic.
-fn heights_of_values(logs: &Value) -> HashMap<Place, BTreeSet<u64>> {
+pub(super) fn heights_of_values(logs: &Value) -> HashMap<Place, BTreeSet<u64>> {
     let mut found: HashMap<_, BTreeSet<u64>> = HashMap::new();
     for log in logs.as_array().expect("a list") {
         let topics = log["topics"].as_array().expect("topics").iter();
@@ -58,7 +58,7 @@ fn rarest(logs: &Value) -> (Value, usize) {
     (filter_of(&place), segments)
 }
 
-fn params(mut filter: Value, last: u64) -> String {
+pub(super) fn params(mut filter: Value, last: u64) -> String {
     filter["fromBlock"] = json!("0x0");
     filter["toBlock"] = json!(format!("{last:#x}"));
     json!([filter]).to_string()
@@ -223,7 +223,7 @@ fn height_of(log: &Value) -> u64 {
 #[test]
 fn error_names_the_part_of_a_segment_that_passes() {
     const END: u64 = 31;
-    let bucket = Bucket::of_long_inputs();
+    let bucket = Bucket::of_long_inputs(2);
     let logs = bucket.source.client().result("eth_getLogs", &params(json!({}), END));
     let (filter, heights) = scattered(&logs);
     // At this rate reads go through gaps of four pages at most.

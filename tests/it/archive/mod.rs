@@ -9,6 +9,7 @@ mod logs;
 mod object_server;
 mod pages;
 mod pull;
+mod rare_logs;
 mod real;
 mod scale;
 mod slow;

@@ -146,12 +146,12 @@ async fn segments_that_do_not_open_leave_no_place_behind() {
     let files = over(pages);
     let manifest = manifest(1, 1, 1);
     let (budget, of) = (budget(1), &manifest.segments);
-    let opened = files.open(&manifest, &of[0], false, &budget).await;
+    let opened = files.open(&manifest, &of[0], ReadExtent::Needed, &budget).await;
     assert_eq!(opened.err(), Some(ObjectNotRead::Absent));
     assert!(lock(&files.pages.segments).is_empty(), "its page lists are absent");
     store.set(Mode::Silent);
     let before = store.gets();
-    let opening = [0, 0].map(|at| files.open(&manifest, &of[at], false, &budget));
+    let opening = [0, 0].map(|at| files.open(&manifest, &of[at], ReadExtent::Needed, &budget));
     let mut opening = Box::pin(join_all(opening));
     tokio::select! {
         _ = &mut opening => panic!("the store is silent"),

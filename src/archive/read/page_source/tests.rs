@@ -74,7 +74,7 @@ async fn object_that_is_brought_whole_counts_as_on_the_disk_whatever_pages_were_
     let file = source.file(name, bytes, &list).await.expect("the disk gives it");
     let on_disk = || PageDir::open(dir.path().join("pages"), 1 << 30).bytes();
     let second = BTreeSet::from([1]);
-    assert_eq!(source.ensure_pages(&file, &second, Payer::Neve).await, Ok(()));
+    assert_eq!(source.ensure_pages(&file, &second, RUN_PAGES_MAX, Payer::Neve).await, Ok(()));
     assert_eq!((source.dir.bytes(), on_disk()), (PAGE_BYTES as u64, PAGE_BYTES as u64));
     assert!(source.whole(name, bytes, Payer::Neve).await.expect("it is there") == object);
     assert_eq!((source.dir.bytes(), on_disk()), (bytes, bytes));
@@ -93,7 +93,7 @@ async fn restarted(dir: &Path, object: &[u8], lost: Range<usize>) -> (usize, u64
     let zeros = vec![0; lost.len() * PAGE_BYTES];
     kept.write_all_at(&zeros, file.extent(&lost).start).expect("the disk takes them");
     let (before, pages) = (store.gets(), (0..list.len()).collect());
-    assert_eq!(source.ensure_pages(&file, &pages, Payer::Neve).await, Ok(()));
+    assert_eq!(source.ensure_pages(&file, &pages, RUN_PAGES_MAX, Payer::Neve).await, Ok(()));
     (store.gets() - before, store.longest())
 }
 
@@ -142,8 +142,9 @@ async fn request_brings_pages_that_a_read_ahead_was_refused() {
     let (list, pages) = (PageList::of(&object), (0..8).collect());
     let file = source.file(name, object.len() as u64, &list).await.expect("the disk gives it");
     let address = ClientAddress::from(IpAddr::from([10, 0, 0, 1]));
-    let ahead = source.ensure_pages(&file, &pages, Payer::Ahead(address));
-    let request = source.ensure_pages(&file, &pages, Payer::Client(address));
+    let run_max = source.run_pages_max();
+    let ahead = source.ensure_pages(&file, &pages, run_max, Payer::Ahead(address));
+    let request = source.ensure_pages(&file, &pages, run_max, Payer::Client(address));
     assert_eq!(join(ahead, request).await, (Err(ObjectNotRead::Refused), Ok(())));
     assert_eq!(store.longest(), 4 * PAGE_BYTES as u64, "a quarter of a second");
     assert_eq!(file.absent(&pages, RUN_PAGES_MAX), (0, 0));
@@ -160,7 +161,7 @@ async fn pages_are_proven_in_turns() {
     let file = source.file(name, object.len() as u64, &list).await.expect("the disk gives it");
     let held = turns::AllTurns::take();
     let before = turns::AllTurns::waits();
-    let mut bringing = pin!(source.ensure_pages(&file, &pages, Payer::Neve));
+    let mut bringing = pin!(source.ensure_pages(&file, &pages, RUN_PAGES_MAX, Payer::Neve));
     let waiting = async {
         while turns::AllTurns::waits() == before {
             yield_now().await;

