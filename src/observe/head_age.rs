@@ -50,12 +50,12 @@ fn all_have_failed(status: &Status) -> bool {
 
 /// Compares the head with the upstream's. True if it was near it once since the start.
 fn is_near(serving: &Serving, status: &Status, ready: &ReadyConfig) -> bool {
+    let head = serving.reader.range().map(|range| *range.end());
     let Some(upstream) = status.proven_head() else {
         // A head that may be old is better than none only if no upstream answers.
-        serving.freshness.await_upstream_head(!all_have_failed(status));
+        serving.freshness.await_upstream_head(head.is_some() && !all_have_failed(status));
         return false;
     };
-    let head = serving.reader.range().map(|range| *range.end());
     serving.freshness.set_upstream_head(upstream, head, ready.lag_max)
 }
 
