@@ -49,7 +49,7 @@ fn read(file: &[u8]) -> Vec<bool> {
 }
 
 #[test]
-#[ignore = "the test below runs it in a process with little memory"]
+#[ignore = "the test below runs it in a process with little memory: ./check"]
 fn small_frames_with_a_large_content_are_refused() {
     let file = access_list().write();
     assert!(file.len() < 8 << 10, "{} bytes", file.len());

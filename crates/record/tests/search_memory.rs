@@ -21,7 +21,7 @@ const KEYS: u64 = 1 << 20;
 
 /// A client finds such topics in a moment: the hash of a term hides nothing.
 #[test]
-#[ignore = "the test below runs it in a process with little memory"]
+#[ignore = "the test below runs it in a process with little memory: ./check"]
 fn keys_that_share_their_low_bits_find_each_height_once() {
     let bytes = packed(&recorded("v1.14.2/main")[..256], 256).bytes;
     let file = PackedFile::open(&bytes[..]).unwrap();

@@ -96,6 +96,7 @@ fn calls(set: Set) -> Vec<Row> {
 }
 
 #[test]
+#[ignore = "takes many seconds of a processor: ./check"]
 fn recorded_calls_are_answered_as_hyper_answers_them() {
     for set in [MAIN, HELICON] {
         let (_node, _dir, neve) = start(set, &["--api", "debug-raw", "--price-age-max", "0s"]);

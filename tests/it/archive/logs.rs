@@ -65,6 +65,7 @@ pub(super) fn params(mut filter: Value, last: u64) -> String {
 }
 
 #[test]
+#[ignore = "takes many seconds of a processor: ./check"]
 fn spans_say_which_segments_have_a_term_and_a_call_has_a_bound_of_reads() {
     let bucket = Bucket::of_ranges(RANGES);
     let all = params(json!({}), LAST);
@@ -221,6 +222,7 @@ fn height_of(log: &Value) -> u64 {
 
 /// Also a replica that has none of the pages answers the blocks that the error names.
 #[test]
+#[ignore = "takes many seconds of a processor: ./check"]
 fn error_names_the_part_of_a_segment_that_passes() {
     const END: u64 = 31;
     let bucket = Bucket::of_long_inputs(2);

@@ -54,6 +54,7 @@ fn height_takes_one_range_of_few_pages() {
 
 /// After a start neve knows no page, and reads ahead of none that it needs.
 #[test]
+#[ignore = "takes many seconds of a processor: ./check"]
 fn logs_whose_pages_are_on_the_disk_need_no_store_after_a_restart() {
     let bucket = Bucket::of_long_inputs(2);
     let dir = fresh_dir();

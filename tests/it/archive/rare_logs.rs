@@ -128,6 +128,7 @@ impl Found {
 
 /// The first read has 16 pages behind the front. Without segments that are read whole, six take 14 reads.
 #[test]
+#[ignore = "takes many seconds of a processor: ./check"]
 fn rare_values_in_up_to_eight_segments_of_many_pages_take_at_most_twelve_reads() {
     const SEGMENTS: u64 = 8;
     let found = Found::new(Bucket::of_long_inputs(SEGMENTS + 1), SEGMENTS * RANGE - 1);
@@ -159,6 +160,7 @@ fn rare_values_in_up_to_eight_segments_of_many_pages_take_at_most_twelve_reads()
 
 /// Each span has page lists and terms of its own: four reads. At this rate a read has two pages behind the front.
 #[test]
+#[ignore = "takes many seconds of a processor: ./check"]
 fn rare_values_in_five_segments_of_two_spans_take_at_most_twelve_reads() {
     const RANGES: u64 = 78;
     let mut found = Found::new(Bucket::of_few_long_blocks(RANGES), (RANGES - 1) * RANGE - 1);

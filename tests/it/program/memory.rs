@@ -302,6 +302,7 @@ fn batches_of_fee_histories_that_are_not_read_take_bounded_memory() {
 }
 
 #[test]
+#[ignore = "takes many seconds of a processor: ./check"]
 fn answers_through_hyper_that_are_not_read_take_bounded_memory() {
     withstands(|attack| {
         let request = String::from_utf8(post(&receipts())).expect("text");

@@ -156,6 +156,7 @@ fn compare(one: &Neve, other: &Neve) {
 }
 
 #[test]
+#[ignore = "takes many seconds of a processor: ./check"]
 fn packed_heights_give_the_answers_of_unpacked_ones() {
     let node = chain();
     let dir = tempfile::tempdir().expect("a directory can be made");
@@ -417,6 +418,7 @@ fn packed_file_that_is_longer_than_its_header_says_is_found_without_reading_it()
 }
 
 #[test]
+#[ignore = "takes many seconds of a processor: ./check"]
 fn packed_file_that_is_cut_while_neve_runs_is_a_miss_and_repaired() {
     let (node, dir) = (chain(), tempfile::tempdir().expect("a directory can be made"));
     let neve = start(dir.path(), &node, "0B");

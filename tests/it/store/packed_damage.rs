@@ -29,6 +29,7 @@ fn terms(path: &Path) -> u64 {
 }
 
 #[test]
+#[ignore = "takes many seconds of a processor: ./check"]
 fn directory_that_changes_while_neve_runs_is_never_served_nor_kept() {
     let (node, dir) = (chain(), tempfile::tempdir().expect("a directory can be made"));
     let neve = start(dir.path(), &node, "0B");

@@ -158,6 +158,7 @@ fn many_files_are_served_after(limit: &str) {
 
 /// Blocks of a catch-up come unpacked, many times as large as the history that they would drive out.
 #[test]
+#[ignore = "takes many seconds of a processor: ./check"]
 fn catch_up_beyond_the_bound_is_packed_and_evicts_nothing() {
     let (devnet, dir) = (chain(400), fresh_dir());
     let url = devnet.base_url();
