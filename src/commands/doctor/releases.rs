@@ -79,8 +79,8 @@ fn page() -> String {
     let mut page = format!(
         "# Releases of the node\n\nGenerated from `UPGRADES` in the code. `neve doctor` compares a node with this page.\n\n\
          neve supports avalanchego 1.{low} to 1.{high}. The dates are those of `upgrade/upgrade.go` in avalanchego v1.15.0.\n\
-         The release is the first one for mainnet that has the upgrade, where `RELEASES.md` of v1.15.0 has its date. A release for\n\
-         Fuji may come before: v1.15.0-fuji has Helicon's date there.\n\
+         *Release* is the first release for mainnet that has the upgrade, according to `RELEASES.md` of v1.15.0; `-` if that file does\n\
+         not name it. A release for Fuji may come earlier: v1.15.0-fuji has Helicon's date there.\n\
          neve detects Helicon by the blocks of the node, and not by a date ([decision \
          0015](../decisions/0015-detect-the-switch-to-v1-15-and-do-not-schedule-it.md)).\n\n\
          | upgrade | release | mainnet | Fuji |\n| --- | --- | --- | --- |\n"
