@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::metric_table::{METRICS, Metric, MetricKind};
 
 /// Panels of the first row: title, unit of Grafana, expression, legend.
-const GLANCE: [(&str, &str, &str, &str); 10] = [
+const GLANCE: [(&str, &str, &str, &str); 11] = [
     ("Head", "locale", "neve_head_height", "{{instance}}"),
     ("Age of the head", "s", "neve_head_age_seconds", "{{instance}}"),
     ("Lag (heights)", "locale", "neve_lag_heights", "{{instance}}"),
@@ -46,6 +46,13 @@ const GLANCE: [(&str, &str, &str, &str); 10] = [
         "s",
         "topk(10, histogram_quantile(0.99, sum by (method, le) \
          (rate(neve_rpc_call_duration_seconds_bucket{outcome=\"hit\"}[$__rate_interval]))))",
+        "{{method}}",
+    ),
+    (
+        "99th percentile of relayed calls by method, the ten slowest",
+        "s",
+        "topk(10, histogram_quantile(0.99, sum by (method, le) \
+         (rate(neve_rpc_call_duration_seconds_bucket{outcome=\"relay\"}[$__rate_interval]))))",
         "{{method}}",
     ),
     (

@@ -68,7 +68,7 @@ macro_rules! metrics {
 
 const UPSTREAM: &str = "(scheme, host and port of the upstream)";
 const METHOD: &str = "(name of a JSON-RPC method; `other` for a name that no node knows)";
-const SERVED: &str = "(name of a served JSON-RPC method; `other` for any other name)";
+const TIMED: &str = "(name of a JSON-RPC method that neve serves, or of state, execution, transactions to send, or a trace; `other` for any other name)";
 const MISSES: &str = "not_served below_range above_head unknown_hash empty stale_head catching_up no_value unknown_filter unreadable in_batch no_memory";
 const CALL: &str = "(name of the JSON-RPC method)";
 const KEY: &str = "(name of the key in the file of --keys)";
@@ -93,7 +93,7 @@ pub(crate) const METRICS: &[Metric] = metrics! {
     Counter Count "neve_rpc_misses_total" ["method": METHOD, "reason": MISSES]
         "Misses of JSON-RPC calls"
     Histogram Seconds "neve_rpc_call_duration_seconds"
-        ["method": SERVED, "outcome": "hit error miss relay"]
+        ["method": TIMED, "outcome": "hit error miss relay"]
         "Times from the receipt of a JSON-RPC call to its response, the same for all calls that one wake-up of a thread answers"
     Counter Count "neve_http_requests_total" []
         "HTTP requests to the main listener"

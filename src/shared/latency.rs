@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use neve_jsonrpc::Method;
+use neve_jsonrpc::{FREQUENT_METHODS, Method, other_methods};
 
 /// Labels of outcomes; a relayed call is apart from a refused one.
 pub(crate) const LATENCY_OUTCOMES: [&str; 4] = ["hit", "error", "miss", "relay"];
@@ -19,8 +19,9 @@ const LAST: u32 = 34;
 /// Buckets, the one without an end included.
 pub(crate) const BUCKETS: usize = (LAST - FIRST) as usize + 2;
 
-/// Methods with times of their own, and one for all others.
-const METHODS: usize = Method::ALL.len() + 1;
+/// Methods with times of their own, and one for all others. A thread takes 736 bytes for each, and a page of /metrics 2 kB
+/// for each with a call of one outcome. So names that few clients call share the last one.
+const METHODS: usize = Method::ALL.len() + FREQUENT_METHODS + 1;
 /// Calls that may be pending. More are settled at once.
 const PENDING_MAX: usize = 32;
 
@@ -117,7 +118,7 @@ impl Latencies {
 /// Times of calls with the same method and outcome, over all threads.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LatencySeries {
-    /// Method, or `other`.
+    /// Method, or `other` for one without times of its own.
     pub method: &'static str,
     /// Outcome, of [`LATENCY_OUTCOMES`].
     pub outcome: &'static str,
@@ -127,11 +128,16 @@ pub(crate) struct LatencySeries {
     pub nanoseconds: u64,
 }
 
+/// Names of the methods with times of their own, by their numbers, and `other` behind them.
+fn names() -> impl Iterator<Item = &'static str> {
+    let served = Method::ALL.iter().map(|method| method.name());
+    served.chain(other_methods().take(FREQUENT_METHODS)).chain(["other"])
+}
+
 /// Sums the times of threads. Methods and outcomes without a call have no series.
 pub(crate) fn latency_series(threads: &[&Latencies]) -> Vec<LatencySeries> {
     let mut found = Vec::new();
-    let names = Method::ALL.iter().map(|method| method.name()).chain(["other"]);
-    for (at, method) in names.enumerate() {
+    for (at, method) in names().enumerate() {
         for (outcome_at, outcome) in LATENCY_OUTCOMES.into_iter().enumerate() {
             let mut counts = [0; BUCKETS];
             let times = threads.iter().map(|thread| thread.read(at, outcome_at, &mut counts));
@@ -147,6 +153,7 @@ pub(crate) fn latency_series(threads: &[&Latencies]) -> Vec<LatencySeries> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shared::MethodLabel;
 
     #[test]
     fn time_is_in_the_first_bucket_whose_bound_is_not_below_it() {
@@ -156,6 +163,19 @@ mod tests {
             assert_eq!((bucket(*bound), bucket(bound + 1)), (at, at + 1), "{bound}");
         }
         assert_eq!((bucket(0), bucket(u64::MAX)), (0, BUCKETS - 1));
+    }
+
+    /// A call is timed by the number that its count has.
+    #[test]
+    fn timed_methods_have_the_numbers_of_their_labels() {
+        let labels = MethodLabel::all().map(|(_, name)| name);
+        let timed: Vec<_> = names().collect();
+        assert_eq!((timed.len(), timed[METHODS - 1]), (METHODS, "other"));
+        assert!(labels.zip(&timed[..METHODS - 1]).all(|(label, name)| label == *name), "{timed:?}");
+        let wanted = ["eth_call", "eth_estimateGas", "eth_getBalance", "debug_traceTransaction"];
+        assert!(wanted.iter().all(|name| timed.contains(name)), "{timed:?}");
+        let of_a_method = size_of::<[[AtomicU64; BUCKETS + 1]; LATENCY_OUTCOMES.len()]>();
+        assert_eq!(of_a_method, 736, "bytes of a thread, as the comment on METHODS has them");
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub use error::{NoQuery, RpcError, excerpt};
 pub use json::{elements, is_key, members, syntax_error};
 pub use method::{Method, Rules};
 pub use query::{
-    LogQuery, OTHER_METHODS, Query, Subscription, Transactions, default_methods, other_methods,
+    FREQUENT_METHODS, LogQuery, OTHER_METHODS, Query, Subscription, Transactions, default_methods,
+    other_methods,
 };
 pub use request::{Kind, Message, Messages, Request, parse, parse_at_most};

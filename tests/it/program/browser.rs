@@ -170,7 +170,12 @@ fn pages_show_what_their_listener_has_in_a_browser() {
     assert!(text.contains("<dt>Head</dt><dd>200</dd>"), "{text}");
     assert!(!text.contains(&upstream) && !text.contains("Disk used</dt>"), "{text}");
     assert!(text.contains("201 served") && !text.contains(" active<"), "{text}");
-    let of_calls = ["<dt>Hits a second</dt>", "<td>eth_chainId</td>", "<td>not_served</td>"];
+    let of_calls = [
+        "<dt>Hits a second</dt>",
+        "<td>eth_chainId</td>",
+        "<td>eth_getBalance</td><td>miss</td>",
+        "<td>not_served</td>",
+    ];
     assert!(of_calls.iter().all(|shown| !text.contains(shown)), "{text}");
     for part in ["calls", "times", "misses", "sources", "storage", "upstreams"] {
         assert!(text.contains(&format!(r#"<section id="{part}-part" hidden"#)), "{part}: {text}");

@@ -68,8 +68,9 @@ fn each_call_has_a_time_and_each_miss_a_reason() {
     assert_times(&neve, by_number, "miss", 6);
     assert_times(&neve, by_number, "error", 1);
     assert_times(&neve, "eth_getBlockByHash", "miss", 1);
-    assert_times(&neve, "other", "miss", 1);
-    assert_times(&neve, "other", "relay", 0);
+    assert_times(&neve, "eth_getBalance", "miss", 1);
+    assert_times(&neve, "eth_getBalance", "relay", 0);
+    assert_times(&neve, "other", "miss", 0);
 }
 
 #[test]
@@ -87,6 +88,28 @@ fn relayed_call_has_a_time_of_its_own_outcome_on_both_paths() {
     assert_times(&neve, "eth_getBlockByNumber", "relay", 1);
     assert_times(&neve, "eth_getBlockByNumber", "miss", 0);
     neve.wait_for_count(&misses("eth_getBlockByNumber", "below_range"), 1);
+}
+
+/// The page of the admin listener shows these series by their labels.
+#[test]
+fn relayed_call_of_an_unserved_method_has_times_under_its_own_name() {
+    let node = DevnetThread::start(Config::test().with_head(30)).expect("free ports");
+    let dir = fresh_dir();
+    let upstream = node.base_url();
+    let relays = ["--upstream", &upstream, "--start", "20", "--on-miss", "relay"];
+    let neve = Neve::start(dir.path(), &relays);
+    neve.wait_for_head(30);
+    let mut client = neve.client();
+    let call = r#"[{"to":"0x0000000000000000000000000000000000000001"},"latest"]"#;
+    assert_eq!(client.call("eth_call", call).status, 200);
+    assert_eq!(client.call("txpool_status", "[]").status, 421);
+    assert_eq!(client.call("eth_nonsense", "[]").status, 200);
+    assert_times(&neve, "eth_call", "relay", 1);
+    assert_times(&neve, "eth_call", "miss", 0);
+    // Names that few call, or no node knows, share a series: clients cannot add to them.
+    assert_times(&neve, "other", "miss", 1);
+    assert_times(&neve, "other", "error", 1);
+    assert_times(&neve, "other", "relay", 0);
 }
 
 #[test]

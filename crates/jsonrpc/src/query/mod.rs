@@ -12,4 +12,4 @@ mod unserved;
 pub use logs::LogQuery;
 pub use query::{Query, Transactions};
 pub use subscription::Subscription;
-pub use unserved::{OTHER_METHODS, default_methods, other_methods};
+pub use unserved::{FREQUENT_METHODS, OTHER_METHODS, default_methods, other_methods};

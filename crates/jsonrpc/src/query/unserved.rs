@@ -68,6 +68,15 @@ const KNOWN: &[(&str, &[Parameter])] = &[
     ("eth_pendingTransactions", &[]),
 ];
 
+/// Traces that a node of either version has if it is told to.
+const TRACES: &[&str] = &[
+    "debug_traceTransaction",
+    "debug_traceCall",
+    "debug_traceBlockByNumber",
+    "debug_traceBlockByHash",
+    "debug_traceBlock",
+];
+
 /// Other methods that a node of either version has if it is told to.
 const CONFIGURABLE: &[&str] = &[
     "txpool_content",
@@ -79,12 +88,7 @@ const CONFIGURABLE: &[&str] = &[
     "debug_standardTraceBadBlockToFile",
     "debug_standardTraceBlockToFile",
     "debug_traceBadBlock",
-    "debug_traceBlock",
-    "debug_traceBlockByHash",
-    "debug_traceBlockByNumber",
     "debug_traceBlockFromFile",
-    "debug_traceCall",
-    "debug_traceTransaction",
     "debug_blockProfile",
     "debug_cpuProfile",
     "debug_freeOSMemory",
@@ -157,18 +161,23 @@ const SINCE_HELICON: &[&str] = &[
 /// Methods that only a WebSocket has.
 const OVER_WEBSOCKETS: &[&str] = &["eth_subscribe", "eth_unsubscribe"];
 
+/// Number of the [`other_methods`] at the front that clients call most: of state, execution, transactions to send, and
+/// traces.
+pub const FREQUENT_METHODS: usize = KNOWN.len() + TRACES.len();
+
 /// Number of [`other_methods`].
 pub const OTHER_METHODS: usize = KNOWN.len()
+    + TRACES.len()
     + CONFIGURABLE.len()
     + BEFORE_HELICON.len()
     + SINCE_HELICON.len()
     + OVER_WEBSOCKETS.len();
 
 /// Names of the methods that some node has and that are no [`Method`], always in the same order: those that are not
-/// served, and those of subscriptions.
+/// served, and those of subscriptions. The first [`FREQUENT_METHODS`] are those that clients call most.
 pub fn other_methods() -> impl Iterator<Item = &'static str> {
     let known = KNOWN.iter().map(|(name, _)| *name);
-    let rest = [CONFIGURABLE, BEFORE_HELICON, SINCE_HELICON, OVER_WEBSOCKETS];
+    let rest = [TRACES, CONFIGURABLE, BEFORE_HELICON, SINCE_HELICON, OVER_WEBSOCKETS];
     known.chain(rest.into_iter().flatten().copied())
 }
 
@@ -208,7 +217,7 @@ pub(crate) fn decode(name: &str, params: Option<&[u8]>, rules: Rules) -> NoQuery
         Rules::BeforeHelicon => BEFORE_HELICON,
         Rules::Helicon => SINCE_HELICON,
     };
-    if CONFIGURABLE.contains(&name) || other.contains(&name) {
+    if TRACES.contains(&name) || CONFIGURABLE.contains(&name) || other.contains(&name) {
         return NoQuery::NotServed;
     }
     RpcError::no_method(name).into()
