@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, PipeReader, Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::client::Client;
 use crate::support::corpus::MAIN;
-use crate::support::neve::{LIMIT, Neve, command_of, fresh_dir, run};
+use crate::support::neve::{LIMIT, Neve, command_by, command_of, fresh_dir, run};
 use crate::support::node::wait::{Miss, wait_until};
 use crate::support::recorded::Recorded;
 
@@ -87,7 +87,7 @@ fn serve_goes_on_where_its_outputs_are_full_or_closed() {
     for (out, error) in [(full(), full()), (closed(), closed())] {
         let dir = fresh_dir();
         let store = dir.path().join("store").display().to_string();
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let (listen, url) = (free.to_string(), node.url());
         let named = ["--listen", &listen, "--admin-listen", "127.0.0.1:0", "--data-dir", &store];
         let more = ["--upstream", &url, "--start", "300", "--disk-reserve-bytes", "1MiB"];
@@ -107,6 +107,38 @@ fn serve_goes_on_where_its_outputs_are_full_or_closed() {
         let status = child.wait().expect("it is our child");
         up.unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(status.code(), Some(0), "{:?}", status.signal());
+    }
+}
+
+/// Runs a server that ends at once, because its port is in use. Returns its standard error.
+fn log_of_a_failed_start(starter: &[&str], no_color: Option<&str>) -> String {
+    let (dir, taken) = (fresh_dir(), TcpListener::bind("127.0.0.1:0").expect("a free port"));
+    let listen = taken.local_addr().expect("it listens").to_string();
+    let store = dir.path().join("store").display().to_string();
+    let mut command = command_by(starter);
+    command.args(["serve", "--dev", "--data-dir", &store, "--listen", &listen]);
+    command.args(["--admin-listen", "127.0.0.1:0"]).env_remove("NO_COLOR").stdin(Stdio::null());
+    command.envs(no_color.map(|value| ("NO_COLOR", value)));
+    let ended = command.output().expect("it starts");
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    // A terminal has one stream for both.
+    let text = String::from_utf8([ended.stdout, ended.stderr].concat()).expect("UTF-8");
+    assert!(text.contains("store opened") && text.contains("cannot serve"), "{text}");
+    text
+}
+
+#[test]
+fn log_has_colors_on_a_terminal_only_and_none_with_no_color() {
+    // `script` of Debian's bsdutils, which is always there, gives the program a terminal.
+    let terminal = ["sh", "-c", "exec script -qec \"$*\" /dev/null", "sh"];
+    for (starter, no_color, has_colors) in [
+        (&terminal[..], None, true),
+        (&terminal, Some(""), true),
+        (&terminal, Some("1"), false),
+        (&[], None, false),
+    ] {
+        let text = log_of_a_failed_start(starter, no_color);
+        assert_eq!(text.contains("\x1b["), has_colors, "{starter:?}, {no_color:?}: {text}");
     }
 }
 
@@ -161,7 +193,7 @@ fn read_until(log: &mut PipeReader, text: &[u8]) -> bool {
 fn reader_of_the_log_that_stalls_delays_neither_requests_nor_the_end() {
     let (node, dir) = (Recorded::start(MAIN), fresh_dir());
     let store = dir.path().join("store").display().to_string();
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap();
     let (main, admin) = (free(), free());
     let [main, admin] = [main, admin].map(|listener| listener.local_addr().unwrap());
     let (listen, admin_listen, url) = (main.to_string(), admin.to_string(), node.url());
