@@ -149,6 +149,11 @@ def packed(directory, upstream, threads=1, options=()):
     return server
 
 
+def range_length(blocks, ranges):
+    """Heights of a range, a power of two, so that the blocks fill as many ranges or more."""
+    return min(RANGE_MAX, 1 << (blocks // ranges).bit_length() - 1)
+
+
 def packed_heights(server):
     return Client(server.admin).get("/health")["storage"]["packed_heights"]
 
