@@ -2,20 +2,29 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::{env, fs, io};
 
 use alloy_primitives::{Bloom, BloomInput};
 use neve_chain::Receipts;
 use neve_packed::{
-    Bounds, ModelCache, PackedFile, Position, Source, TotalDifficulty, pack_within, unpacked_bytes,
+    Bounds, LogOut, ModelCache, PackedFile, Position, Source, TotalDifficulty, pack_within, term,
+    unpacked_bytes,
 };
 use sha2::{Digest, Sha256};
 
-use crate::support::{CORPORA, IDENTITY, Texts, check, packed, recorded, with_long_inputs};
+use crate::support::{
+    CORPORA, IDENTITY, Texts, check, check_every, packed, recorded, set, with_long_inputs,
+};
 
 /// File with the length and SHA-256 of the packed file of each recorded chain.
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden.txt");
+
+/// Distance between the heights of a chain that are read back. `NEVE_PACKED_EVERY` sets it: an emulator reads slowly.
+fn every() -> usize {
+    env::var("NEVE_PACKED_EVERY").map_or(1, |text| text.parse().unwrap())
+}
 
 /// Neves compare packed files, so no change of the code, of zstd, or of the processor may change a byte: one that
 /// does needs another version of the format. `UPDATE=1` writes the file.
@@ -27,7 +36,7 @@ fn recorded_blocks_come_back_byte_for_byte_and_files_are_those_of_before() {
         let packing = packed(&texts, 1024);
         println!("{corpus}: {:?}, {} heights", packing.parts, texts.len());
         assert!(packing.stored_as_came.is_empty(), "{corpus}: {:?}", packing.stored_as_came);
-        check(&packing.bytes, &texts);
+        check_every(&packing.bytes, &texts, every());
         let digest = const_hex::encode(Sha256::digest(&packing.bytes));
         found.push(format!("{corpus} {} {digest}\n", packing.bytes.len()));
     }
@@ -229,6 +238,62 @@ fn read_of_one_transaction_unpacks_at_most_64_kib_of_a_large_block() {
         let transaction = unpacking(|| assert!(height.transaction(at, &mut out).unwrap()));
         assert!(receipt.max(transaction) <= 64 << 10, "transaction {at}: {receipt}, {transaction}");
     }
+}
+
+/// A stored bloom is in the first group. A derived one needs the logs of all groups.
+#[test]
+fn header_unpacks_one_group_unless_its_bloom_is_derived() {
+    // The bloom of a Helicon header is that of the blocks that it settles. These transactions have no logs.
+    let settled = with_long_inputs(&recorded("v1.15.0")[208], 200, 3000);
+    let mut derived = settled.clone();
+    set(&mut derived.block, "logsBloom", &format!("0x{}", "0".repeat(512)));
+    assert!(settled.block != derived.block);
+    for (texts, is_whole) in [(settled, false), (derived, true)] {
+        let texts = [texts];
+        let packing = packed(&texts, 1);
+        assert!(packing.stored_as_came.is_empty(), "{:?}", packing.stored_as_came);
+        let file = PackedFile::open(&packing.bytes[..]).unwrap();
+        let height = file.height(*file.heights().start()).unwrap();
+        let (whole, mut out) = (height.unpacked_len().unwrap() as u64, Vec::new());
+        assert!(whole > 500 << 10, "{whole} bytes in all");
+        let header = unpacking(|| height.header(texts[0].total(), &mut out).unwrap());
+        if is_whole {
+            assert_eq!(header, whole);
+        } else {
+            assert!((1..=64 << 10).contains(&header), "{header} of {whole} bytes");
+        }
+    }
+}
+
+/// The index excludes heights without unpacking them. Of the others all groups are unpacked, each once: any may have
+/// a log that matches.
+#[test]
+fn search_for_one_log_unpacks_only_heights_with_its_terms_and_each_once() {
+    let texts = recorded("v1.15.0");
+    let packing = packed(&texts, 512);
+    let file = PackedFile::open(&packing.bytes[..]).unwrap();
+    let logs = texts.iter().zip(file.heights()).flat_map(|(one, height)| {
+        let receipts = Receipts::parse(one.receipts.as_bytes()).unwrap();
+        receipts.logs.iter().map(|log| (height, log.address.0.0)).collect::<Vec<_>>()
+    });
+    let logs: Vec<_> = logs.collect();
+    for (number, address) in logs.iter().step_by(37) {
+        let mut found = Vec::new();
+        let looking_up = unpacking(|| found = file.heights_of_term(term(0, address)).unwrap());
+        let expected: BTreeSet<_> =
+            logs.iter().filter(|(_, of)| of == address).map(|(height, _)| *height).collect();
+        assert_eq!((looking_up, &found), (0, &Vec::from_iter(expected)));
+        let height = file.height(*number).unwrap();
+        let (mut out, whole) = (LogOut::default(), height.unpacked_len().unwrap() as u64);
+        let mut has_found = false; // one log alone
+        let is_wanted = |of: &[u8; 20], _: &[[u8; 32]]| {
+            of == address && !std::mem::replace(&mut has_found, true)
+        };
+        assert_eq!(unpacking(|| height.logs(is_wanted, &mut out).unwrap()), whole);
+        assert_eq!(out.found.len(), 1);
+    }
+    let absent = unpacking(|| assert!(file.heights_of_term(3 << 38).unwrap().is_empty()));
+    assert_eq!(absent, 0);
 }
 
 #[test]
