@@ -1,7 +1,8 @@
 //! A store of the set's blocks, over and over: the first heights packed, the others not.
 
 use std::error::Error;
-use std::ops::ControlFlow;
+use std::fs;
+use std::ops::{ControlFlow, Range};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,32 +13,72 @@ use serde_json::Value;
 
 use crate::set::Filler;
 
-const RANGE: u32 = 1024;
+/// Heights of a range, unless the counts are multiples of less.
+const RANGE_MAX: u32 = 1024;
 const CHAIN_ID: u64 = 43114;
+/// Heights of a store whose files are measured: eight ranges, of which one merged table is made.
+const MEASURED: u64 = 8192;
 
-/// Makes the store. Both counts are multiples of 1,024.
+/// Bytes of the files of a store.
+pub(crate) struct Files {
+    /// Heights of the store, all packed.
+    pub(crate) heights: u64,
+    pub(crate) packed_files: u64,
+    pub(crate) merged_tables: u64,
+    /// The stamp, the lock and any other file.
+    pub(crate) others: u64,
+}
+
+/// Makes a temporary store, packs all its heights, and adds up the bytes of its files.
+pub(crate) fn measure(lines: &[Value]) -> Result<Files, Box<dyn Error>> {
+    let dir = tempfile::tempdir()?;
+    let store = fill(lines, dir.path(), MEASURED, MEASURED)?;
+    let usage = store.reader.usage();
+    if usage.packed_blocks != MEASURED {
+        return Err(format!("{} of {MEASURED} heights are packed", usage.packed_blocks).into());
+    }
+    drop(store);
+    let mut files = Files { heights: MEASURED, packed_files: 0, merged_tables: 0, others: 0 };
+    for file in fs::read_dir(dir.path())? {
+        let (path, bytes) = file.and_then(|file| Ok((file.path(), file.metadata()?.len())))?;
+        let sum = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("pack") => &mut files.packed_files,
+            Some("idx") => &mut files.merged_tables,
+            _ => &mut files.others,
+        };
+        *sum += bytes;
+    }
+    Ok(files)
+}
+
+/// Makes the store. A range has 1,024 heights, or the largest power of two that divides both counts if that is less.
 pub(crate) fn make(
     lines: &[Value],
     dir: &Path,
     heights: u64,
     packed: u64,
 ) -> Result<(), Box<dyn Error>> {
-    let options = Options { segment_blocks: RANGE, segment_bytes: 192 << 20, ..Options::default() };
+    let store = fill(lines, dir, heights, packed)?;
+    println!("{:#?}", store.reader.usage());
+    Ok(())
+}
+
+fn fill(lines: &[Value], dir: &Path, heights: u64, packed: u64) -> Result<Opened, Box<dyn Error>> {
+    let range = 1 << (heights | packed).trailing_zeros().min(RANGE_MAX.ilog2());
+    let options = Options { segment_blocks: range, segment_bytes: 192 << 20, ..Options::default() };
     let mut store = open_with(dir, options, Arc::new(Codec::default()))?;
     let identity = Identity { chain_id: CHAIN_ID, genesis: Hash([0; 32]) };
     store.writer.bind(identity, 1)?;
     let (mut filler, mut lines) = (Filler::new(), lines.iter().cycle());
-    for first in (0..heights).step_by(RANGE as usize) {
-        add(&mut store, &mut filler, &mut lines, first)?;
+    for first in (0..heights).step_by(range as usize) {
+        add(&mut store, &mut filler, &mut lines, first..first + u64::from(range))?;
         pack_below(&mut store, packed)?;
     }
     store.writer.seal()?;
     store.writer.sync()?;
     pack_below(&mut store, packed)?;
     store.writer.merge_tables()?;
-    let usage = store.reader.usage();
-    println!("{usage:#?}");
-    Ok(())
+    Ok(store)
 }
 
 /// Appends a range. The packed form gives the records.
@@ -45,17 +86,18 @@ fn add<'l>(
     store: &mut Opened,
     filler: &mut Filler,
     lines: &mut impl Iterator<Item = &'l Value>,
-    first: u64,
+    heights: Range<u64>,
 ) -> Result<(), Box<dyn Error>> {
-    let filled: Vec<_> = lines.take(RANGE as usize).map(|line| filler.next(line)).collect();
+    let length = u32::try_from(heights.end - heights.start)?;
+    let filled: Vec<_> = lines.take(length as usize).map(|line| filler.next(line)).collect();
     let texts: Vec<_> = filled
         .iter()
         .map(|one| HeightTexts { block: one.block.as_bytes(), receipts: one.receipts.as_bytes() })
         .collect();
     let identity = PackedIdentity { chain_id: CHAIN_ID, genesis: B256::ZERO };
-    let packing = pack(identity, RANGE, &texts, &mut || ControlFlow::Continue(()))?;
+    let packing = pack(identity, length, &texts, &mut || ControlFlow::Continue(()))?;
     let range = Codec::default().open(PackedBytes::in_memory(packing.bytes))?;
-    for height in first..first + u64::from(RANGE) {
+    for height in heights {
         store.writer.append(&range.record(height)?)?;
     }
     Ok(())
