@@ -62,8 +62,8 @@ fn report(lines: &[Value]) -> Result<Value, Box<dyn Error>> {
         "merged_table_bytes_a_block": round(of_store(files.merged_tables)),
         "store": {
             "heights": files.heights,
-            "bytes_a_block": round(of_store(files.packed_files) + other_files),
-            "packed_file_bytes_a_block": round(of_store(files.packed_files)),
+            "bytes_a_block": round(of_store(files.packed) + other_files),
+            "packed_file_bytes_a_block": round(of_store(files.packed)),
         },
         "by_part": by_part.map(map).collect::<Map<_, _>>(),
         "stored_as_they_came": stored.map(map).collect::<Map<_, _>>(),

@@ -23,7 +23,7 @@ const MEASURED: u64 = 8192;
 pub(crate) struct Files {
     /// Heights of the store, all packed.
     pub(crate) heights: u64,
-    pub(crate) packed_files: u64,
+    pub(crate) packed: u64,
     pub(crate) merged_tables: u64,
     /// The stamp, the lock and any other file.
     pub(crate) others: u64,
@@ -38,11 +38,11 @@ pub(crate) fn measure(lines: &[Value]) -> Result<Files, Box<dyn Error>> {
         return Err(format!("{} of {MEASURED} heights are packed", usage.packed_blocks).into());
     }
     drop(store);
-    let mut files = Files { heights: MEASURED, packed_files: 0, merged_tables: 0, others: 0 };
+    let mut files = Files { heights: MEASURED, packed: 0, merged_tables: 0, others: 0 };
     for file in fs::read_dir(dir.path())? {
         let (path, bytes) = file.and_then(|file| Ok((file.path(), file.metadata()?.len())))?;
         let sum = match path.extension().and_then(|extension| extension.to_str()) {
-            Some("pack") => &mut files.packed_files,
+            Some("pack") => &mut files.packed,
             Some("idx") => &mut files.merged_tables,
             _ => &mut files.others,
         };
