@@ -16,10 +16,6 @@ use neve_packed::{
 };
 use serde_json::{Value, value::RawValue};
 
-/// Recorded chains, by their folders in tests/corpus.
-pub(crate) const CORPORA: [&str; 4] =
-    ["v1.14.2/main", "v1.14.2/forks", "v1.14.2/apricot0", "v1.15.0"];
-
 /// A node's texts of a height.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Texts {
