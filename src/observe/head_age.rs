@@ -42,7 +42,7 @@ pub(crate) async fn upstream_head(serving: &Serving, status: &Status, ready: &Re
     }
 }
 
-/// True if each upstream has failed, so that no head is to be known soon.
+/// True if each upstream has failed or is not used, so that no head is to be known soon.
 fn all_have_failed(status: &Status) -> bool {
     let upstreams = status.upstreams();
     !upstreams.is_empty() && upstreams.iter().all(|one| one.error.is_some())
@@ -52,7 +52,7 @@ fn all_have_failed(status: &Status) -> bool {
 fn is_near(serving: &Serving, status: &Status, ready: &ReadyConfig) -> bool {
     let head = serving.reader.range().map(|range| *range.end());
     let Some(upstream) = status.proven_head() else {
-        // A head that may be old is better than none only if no upstream answers.
+        // A head that may be old is better than none only if no upstream is used.
         serving.freshness.await_upstream_head(head.is_some() && !all_have_failed(status));
         return false;
     };

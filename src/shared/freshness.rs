@@ -3,8 +3,8 @@
 //!
 //! The control thread compares the age with `--ready-age-max` each second (`src/observe/head_age.rs`). A
 //! request reads one flag and no clock. After a start the head is that of the last run. Until it was within
-//! `--ready-lag-max` of the upstream's head once, calls that depend on it are misses; not while each upstream fails and
-//! none has said its head.
+//! `--ready-lag-max` of the upstream's head once, calls that depend on it are misses; not while each upstream fails or
+//! is not used, and none has said its head.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

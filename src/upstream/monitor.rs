@@ -301,7 +301,10 @@ impl UpstreamMonitor {
                 _ = poll.tick() => {
                     skipped += 1;
                     // While announcements work, polls are needed only to confirm what they claimed.
-                    let is_open = self.upstream.state().head > self.believed();
+                    let is_open = {
+                        let state = self.upstream.state();
+                        state.unproven_head.is_some() || state.head > self.believed()
+                    };
                     let is_due = skipped >= POLLS_SKIPPED || is_open || waits;
                     if self.heads.borrow().live && !is_due {
                         continue;

@@ -44,7 +44,7 @@ fn through_own_door(path: &str, folder: &str, has_door: bool, code: &str) -> Vec
     let is_type = |rest: &str| rest.starts_with(char::is_uppercase);
     let is_item = |rest: &str| is_type(rest) || rest.starts_with('{');
     let by_crate = code.match_indices(&own).filter(|(at, _)| is_item(&code[at + own.len()..]));
-    // A list in braces has files beside this one. Where there is no door, `super` is the file named as the folder.
+    // A list in braces is taken to name files. Where there is no door, `super` is the file named as the folder.
     let by_super = code.match_indices("super::").filter(|(at, by)| {
         has_door && !code[..*at].ends_with("super::") && is_type(&code[at + by.len()..])
     });

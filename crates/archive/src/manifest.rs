@@ -69,10 +69,13 @@ pub struct Manifest {
 
 /// Bytes of a signature in quotation marks.
 const SIGNATURE_TEXT_BYTES: usize = 2 + 128;
-/// Bytes of a segment, a span and a name in the manifest, at most, and of all else: up to 140 kB of links, and a trial.
+/// Bytes of a segment in the manifest, at most.
 const SEGMENT_TEXT_BYTES: usize = 54 + 3 * 64 + 2 * 20;
+/// Bytes of a span, at most.
 const SPAN_TEXT_BYTES: usize = 140 + 4 * 64 + 5 * 20;
+/// Bytes of a name, at most.
 const NAME_TEXT_BYTES: usize = 160;
+/// Bytes of all else, at most: up to 140 kB of links, and a trial.
 const REST_TEXT_BYTES: usize = 160 << 10;
 
 /// A segment in the manifest.

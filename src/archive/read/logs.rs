@@ -87,7 +87,7 @@ impl ArchivedFiles {
     fn plans(&self, spans: usize, keys: &Keys) -> bool {
         let terms: usize = keys.iter().map(Vec::len).sum();
         let is_short = spans <= plan::SPANS_MAX && (1 + terms) * spans <= self.logs_reads_max / 2;
-        is_short && self.uses_terms(keys) && self.logs_reads_max >= plan::READS_MAX
+        is_short && self.uses_terms(keys) && self.logs_reads_max >= plan::PLANNED_READS_MAX
     }
 
     /// Adds the extent of its reads to each segment. Page lists that are still to come take so many reads.
@@ -101,7 +101,7 @@ impl ArchivedFiles {
         let reads = lists + self.logs_reads_max.saturating_sub(budget.reads_left());
         let pages = budget.spare_left().min(self.pages.address_pages_max());
         // On a full disk, memory takes few pages.
-        let pages = if page_file::is_disk_full() { 0 } else { pages };
+        let pages = if page_file::has_unwritten() { 0 } else { pages };
         let limits = PlanLimits { segment_pages: self.pages.whole_pages_max(), pages };
         segments.iter().copied().zip(plan::plan(reads, &sizes, &limits)).collect()
     }

@@ -421,8 +421,8 @@ impl PackedPages for PageFile {
     }
 }
 
-/// True if the disk does not take pages: memory has some.
-pub(super) fn is_disk_full() -> bool {
+/// True if memory has pages that the disk did not take.
+pub(super) fn has_unwritten() -> bool {
     UNWRITTEN.load(Ordering::Relaxed) > 0
 }
 

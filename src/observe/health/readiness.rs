@@ -63,19 +63,19 @@ impl Admin {
             (_, Some(silence)) if silence > limit => {
                 format!("the upstream has been silent for {silence:.0?}, allowed is {limit:?}")
             }
-            (None, _) => format!("no upstream is in use: {}", self.unused()),
+            (None, _) => format!("no upstream is in use{}", self.unused()),
             (Some(unused), _) => {
                 let why = self.unused();
-                format!("no upstream has been in use for {unused:.0?}, allowed is {limit:?}: {why}")
+                format!("no upstream has been in use for {unused:.0?}, allowed is {limit:?}{why}")
             }
         })
     }
 
-    /// Reason why no upstream is in use. Clients see it, so it has no text of an upstream.
+    /// Reason why no upstream is in use, if it is a false head. Clients see it, so it has no text of an upstream.
     fn unused(&self) -> String {
         let upstreams = self.status.upstreams();
         let unproven = upstreams.iter().find_map(|one| one.unproven_head);
-        unproven.map_or_else(|| "waiting".to_owned(), unproven_head)
+        unproven.map(|head| format!(": {}", unproven_head(head))).unwrap_or_default()
     }
 
     /// Adds the wait for upstreams to a reason, where it is the cause. It names none of them.

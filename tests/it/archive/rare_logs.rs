@@ -150,7 +150,7 @@ fn rare_values_in_up_to_eight_segments_of_many_pages_take_at_most_twelve_reads()
     failed.extend((reads > 12).then_some((5, reads)));
     assert!(failed.is_empty(), "segments and reads: {failed:?}");
 
-    // Segments longer than a quarter of the rate are not read whole.
+    // The six segments have more pages than half of the rate, so that there is no plan.
     let slow = ["--archive-read-bytes-per-second", "24MiB"];
     let (position, late) = found.values(&segments, &(26..=31));
     let (reads, bytes) = found.reads_of(position, &late[..6], &slow);

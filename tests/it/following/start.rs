@@ -81,5 +81,7 @@ fn head_of_the_last_run_is_served_if_no_upstream_answers() {
     let blocks = &neve.health()["blocks"];
     assert!(blocks["unsettled"].is_null() && blocks["head"] == 5, "{blocks}");
     assert_eq!(neve.metric("neve_unsettled_heights"), None);
-    assert!(neve.client().call("eth_blockNumber", "[]").text().contains("\"0x5\""));
+    neve.wait("the head", |_| {
+        neve.client().call("eth_blockNumber", "[]").text().contains("\"0x5\"").then_some(())
+    });
 }

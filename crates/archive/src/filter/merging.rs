@@ -9,7 +9,8 @@ use super::table::{BUCKET_BITS_MAX, ENTRY_BITS, Filling, FilterTable, MEMBER_BIT
 pub const MERGED_FILTERS: usize = 1 << MEMBER_BITS;
 /// Buckets that one step makes, with about 400,000 entries.
 const STEP_BUCKETS: usize = 16 << 10;
-/// Entries that one step merges before its last bucket, which has as many at most: hashes may be chosen to share one.
+/// Entries that one step merges before its last bucket. That bucket has as many at most: a sender may choose hashes that
+/// share one.
 const STEP_ENTRIES: usize = 1 << 20;
 /// Bits of an entry of one span that choose its bucket in a table of several.
 const FINER: usize = 1 << MEMBER_BITS;

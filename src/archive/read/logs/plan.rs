@@ -6,15 +6,15 @@ use neve_archive::PAGE_BYTES;
 use crate::archive::read::archived_files::ReadExtent;
 
 /// Reads that a search takes at most if a plan fits.
-pub(super) const READS_MAX: usize = 12;
+pub(super) const PLANNED_READS_MAX: usize = 12;
 /// Spans whose terms are read before the first segment, so that one plan has the segments of all.
 pub(super) const SPANS_MAX: usize = 4;
 /// Reads of a segment that is not read whole: up to its log index, and from its first frame to its last.
-const SEGMENT_READS: usize = 2;
+const PARTIAL_READS: usize = 2;
 
 /// Pages that a plan may have.
 pub(super) struct PlanLimits {
-    /// Pages of a segment that is read whole.
+    /// Pages of each segment: one read brings so many.
     pub(super) segment_pages: usize,
     /// Pages of all segments together.
     pub(super) pages: usize,
@@ -26,13 +26,14 @@ pub(super) fn plan(reads: usize, segments: &[u64], limits: &PlanLimits) -> Vec<R
     let pages = |bytes: u64| bytes.div_ceil(PAGE_BYTES as u64) as usize;
     let mut ascending: Vec<_> = segments.iter().copied().enumerate().collect();
     ascending.sort_unstable_by_key(|(_, bytes)| *bytes);
-    let whole = (reads + SEGMENT_READS * segments.len()).saturating_sub(READS_MAX);
+    let whole = (reads + PARTIAL_READS * segments.len()).saturating_sub(PLANNED_READS_MAX);
     let smallest = ascending.get(..whole).unwrap_or_default();
-    // One read each is still too many, or the one segment of a search is as before.
-    let has_bound = segments.len() > 1 && reads + segments.len() <= READS_MAX;
-    // All pages of all segments: frames may be anywhere, and the rate must not refuse the last read.
+    // One segment needs no plan. Beyond so many, one read each would be too many.
+    let has_bound = segments.len() > 1 && reads + segments.len() <= PLANNED_READS_MAX;
+    // All pages of all segments: frames may be anywhere. One read must reach from the first to the last, and the rate
+    // must not refuse the last read.
     let fits = segments.iter().map(|bytes| pages(*bytes)).sum::<usize>() <= limits.pages
-        && smallest.iter().all(|(_, bytes)| pages(*bytes) <= limits.segment_pages);
+        && segments.iter().all(|bytes| pages(*bytes) <= limits.segment_pages);
     if !has_bound || !fits {
         return vec![ReadExtent::Near; segments.len()];
     }
@@ -66,7 +67,7 @@ mod tests {
             return None;
         }
         assert_eq!(whole + count(ReadExtent::Gaps), segments);
-        assert!(reads + whole + SEGMENT_READS * (segments - whole) <= READS_MAX);
+        assert!(reads + whole + PARTIAL_READS * (segments - whole) <= PLANNED_READS_MAX);
         Some(whole)
     }
 
@@ -91,12 +92,12 @@ mod tests {
         assert_eq!(whole(2, 6, &limits(SEGMENT, 6 * SEGMENT)), Some(2));
         assert_eq!(whole(2, 6, &limits(SEGMENT - 1, 6 * SEGMENT)), None, "a longer read");
         assert_eq!(whole(2, 6, &limits(SEGMENT, 6 * SEGMENT - 1)), None);
-        assert_eq!(whole(2, 5, &limits(1, 5 * SEGMENT)), Some(0), "none is read whole");
+        assert_eq!(whole(2, 5, &limits(SEGMENT - 1, 5 * SEGMENT)), None, "frames far apart");
     }
 
     #[test]
     fn smallest_segments_are_read_whole() {
-        let segments = [70, 200, 50, 71, 40, 69].map(bytes);
+        let segments = [70, 120, 50, 71, 40, 69].map(bytes);
         let of = |reads| plan(reads, &segments, &LIMITS);
         let is_whole = |extents: Vec<ReadExtent>| -> Vec<usize> {
             let whole = extents.iter().enumerate().filter(|(_, how)| **how == ReadExtent::Whole);
@@ -104,6 +105,8 @@ mod tests {
         };
         assert_eq!(is_whole(of(2)), [2, 4]);
         assert_eq!(is_whole(of(5)), [0, 2, 3, 4, 5]);
-        assert_eq!(of(6), [ReadExtent::Near; 6], "that of 200 pages takes two reads");
+        assert_eq!(is_whole(of(6)), [0, 1, 2, 3, 4, 5]);
+        let long = [70, 200, 50, 71, 40, 69].map(bytes);
+        assert_eq!(plan(2, &long, &LIMITS), [ReadExtent::Near; 6], "200 pages are no one read");
     }
 }
