@@ -1,7 +1,7 @@
 //! Keeping page faults off threads that must not wait.
 //!
 //! A thread that touches a mapped page outside memory waits until the disk delivers it, and so do
-//! all connections of that thread. A serving thread therefore works inside [`if_resident`]. Code of
+//! all connections of that thread. A serving thread therefore works inside [`if_sendable`]. Code of
 //! this crate probes mapped bytes before it touches them. If some are not in memory, the work ends
 //! with [`Cold`] and touches none of them. A thread that may wait repeats it inside
 //! [`with_blocking_reads`], which requests the bytes before it touches them: many pages are one read
