@@ -16,8 +16,8 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use neve_packed::{
-    B256, HeightTexts, Identity, LogOut, ModelCache, PackError, PackedFile, Packing,
-    TotalDifficulty, pack, term, unpacked_bytes,
+    B256, HeightTexts, Identity, LogOut, ModelCache, PackError, PackedError, PackedFile,
+    PackedHeight, Packing, TotalDifficulty, pack, term, unpacked_bytes,
 };
 use serde_json::{Map, Value, json};
 
@@ -163,22 +163,14 @@ fn reads(bytes: &[u8]) -> Result<Value, Box<dyn Error>> {
             file.height(height)?.transaction(random_of(file, height)?, out).map(|_| ())
         }),
         "transaction_by_hash": measure(&file, |file, height, out| {
-            let Some(hash) = &hashes[height as usize] else { return Ok(()) };
-            let found = file.find_with(hash, |at| {
-                let packed = file.height(at.height)?;
-                let position = at.transaction.unwrap_or(0) as usize;
-                Ok(packed.transaction_of(position, Some(hash), out)?.then_some(()))
-            });
-            found.map(|_| ())
+            by_hash(file, hashes[height as usize].as_ref(), |packed, at, hash| {
+                packed.transaction_of(at, Some(hash), out)
+            })
         }),
         "receipt_by_hash": measure(&file, |file, height, out| {
-            let Some(hash) = &hashes[height as usize] else { return Ok(()) };
-            let found = file.find_with(hash, |at| {
-                let packed = file.height(at.height)?;
-                let position = at.transaction.unwrap_or(0) as usize;
-                Ok(packed.receipt_of(position, Some(hash), out)?.then_some(()))
-            });
-            found.map(|_| ())
+            by_hash(file, hashes[height as usize].as_ref(), |packed, at, hash| {
+                packed.receipt_of(at, Some(hash), out)
+            })
         }),
         "logs_without_match": measure(&file, |file, height, _| {
             file.height(height)?.logs(|_, _| false, &mut LogOut::default())
@@ -195,14 +187,28 @@ fn reads(bytes: &[u8]) -> Result<Value, Box<dyn Error>> {
 }
 
 /// A transaction of the block, the same in each round.
-fn random_of(file: &PackedFile<&[u8]>, height: u64) -> Result<usize, neve_packed::PackedError> {
+fn random_of(file: &PackedFile<&[u8]>, height: u64) -> Result<usize, PackedError> {
     let (transactions, _) = file.height(height)?.counts()?;
     Ok((height as usize * 7919) % transactions.max(1))
 }
 
+/// Finds a hash in the index of the file, and reads what it names, if there is a hash.
+fn by_hash(
+    file: &PackedFile<&[u8]>,
+    hash: Option<&B256>,
+    mut read: impl FnMut(&PackedHeight<'_>, usize, &B256) -> Result<bool, PackedError>,
+) -> Result<(), PackedError> {
+    let Some(hash) = hash else { return Ok(()) };
+    let found = file.find_with(hash, |at| {
+        let position = at.transaction.unwrap_or(0) as usize;
+        Ok(read(&file.height(at.height)?, position, hash)?.then_some(()))
+    });
+    found.map(|_| ())
+}
+
 fn measure(
     file: &PackedFile<&[u8]>,
-    mut read: impl FnMut(&PackedFile<&[u8]>, u64, &mut Vec<u8>) -> Result<(), neve_packed::PackedError>,
+    mut read: impl FnMut(&PackedFile<&[u8]>, u64, &mut Vec<u8>) -> Result<(), PackedError>,
 ) -> Value {
     let mut out = Vec::with_capacity(1 << 20);
     let mut best: Vec<f64> = file.heights().map(|_| f64::INFINITY).collect();

@@ -2,13 +2,13 @@
 
 use neve_devnet::{Config, DevnetThread, Fault};
 use serde_json::Value;
+use tempfile::TempDir;
 
 use crate::support::neve::{Neve, fresh_dir};
 use crate::support::served::devnet_of;
 
 const HEAD: u64 = 40;
 const FAR: u64 = 1_000_000_000;
-const SHORT: [&str; 2] = ["--ready-silence-max", "2s"];
 
 fn node() -> DevnetThread {
     devnet_of(Config::test().with_head(HEAD))
@@ -28,8 +28,13 @@ fn wait_until_not_ready(neve: &Neve, words: &str) -> String {
     })
 }
 
-fn wait_until_ready(neve: &Neve) {
-    neve.wait("readiness", |_| (neve.client().get("/ready").status == 200).then_some(()));
+/// A neve that is ready, and has a short limit of silence.
+fn ready() -> (DevnetThread, TempDir, Neve) {
+    let (node, dir) = (node(), fresh_dir());
+    let neve = start(dir.path(), &node, &["--ready-silence-max", "2s"]);
+    neve.wait_for_head(HEAD);
+    neve.wait_until_ready();
+    (node, dir, neve)
 }
 
 fn serves(neve: &Neve, height: u64) {
@@ -57,15 +62,12 @@ fn start_with_a_false_head_of_the_only_upstream_is_not_ready() {
     assert_eq!(neve.metric("neve_upstream_silence_seconds"), Some(f64::INFINITY));
     serves(&neve, HEAD);
     lie.clear();
-    wait_until_ready(&neve);
+    neve.wait_until_ready();
 }
 
 #[test]
 fn false_head_of_the_only_upstream_ends_readiness_after_the_allowed_silence() {
-    let (node, dir) = (node(), fresh_dir());
-    let neve = start(dir.path(), &node, &SHORT);
-    neve.wait_for_head(HEAD);
-    wait_until_ready(&neve);
+    let (node, _dir, neve) = ready();
     let lie = node.faults().inject(Fault::FalseHead(FAR));
     node.advance(5);
     let reason = wait_until_not_ready(&neve, "no upstream has been in use for ");
@@ -75,18 +77,15 @@ fn false_head_of_the_only_upstream_ends_readiness_after_the_allowed_silence() {
     lie.clear();
     node.advance(1);
     neve.wait_for_head(HEAD + 6);
-    wait_until_ready(&neve);
+    neve.wait_until_ready();
 }
 
 #[test]
 fn upstream_that_is_away_ends_readiness_after_the_allowed_silence() {
-    let (node, dir) = (node(), fresh_dir());
-    let neve = start(dir.path(), &node, &SHORT);
-    neve.wait_for_head(HEAD);
-    wait_until_ready(&neve);
+    let (node, _dir, neve) = ready();
     let away = node.faults().inject(Fault::Refuse);
     wait_until_not_ready(&neve, "the upstream has been silent for ");
     serves(&neve, HEAD);
     away.clear();
-    wait_until_ready(&neve);
+    neve.wait_until_ready();
 }

@@ -1,6 +1,7 @@
 //! Times and misses of calls in /metrics.
 
 use neve_devnet::{Config, DevnetThread};
+use tempfile::TempDir;
 
 use crate::support::client::Client;
 use crate::support::neve::{Neve, fresh_dir};
@@ -73,14 +74,20 @@ fn each_call_has_a_time_and_each_miss_a_reason() {
     assert_times(&neve, "other", "miss", 0);
 }
 
-#[test]
-fn relayed_call_has_a_time_of_its_own_outcome_on_both_paths() {
+/// A neve that relays to a node of 31 blocks, and has the last eleven itself.
+fn relaying() -> (DevnetThread, TempDir, Neve) {
     let node = DevnetThread::start(Config::test().with_head(30)).expect("free ports");
     let dir = fresh_dir();
     let upstream = node.base_url();
     let relays = ["--upstream", &upstream, "--start", "20", "--on-miss", "relay"];
     let neve = Neve::start(dir.path(), &relays);
     neve.wait_for_head(30);
+    (node, dir, neve)
+}
+
+#[test]
+fn relayed_call_has_a_time_of_its_own_outcome_on_both_paths() {
+    let (_node, _dir, neve) = relaying();
     let mut client = neve.client();
     block(&mut client, "0x1");
     block(&mut client, "0x14");
@@ -93,12 +100,7 @@ fn relayed_call_has_a_time_of_its_own_outcome_on_both_paths() {
 /// The page of the admin listener shows these series by their labels.
 #[test]
 fn relayed_call_of_an_unserved_method_has_times_under_its_own_name() {
-    let node = DevnetThread::start(Config::test().with_head(30)).expect("free ports");
-    let dir = fresh_dir();
-    let upstream = node.base_url();
-    let relays = ["--upstream", &upstream, "--start", "20", "--on-miss", "relay"];
-    let neve = Neve::start(dir.path(), &relays);
-    neve.wait_for_head(30);
+    let (_node, _dir, neve) = relaying();
     let mut client = neve.client();
     let call = r#"[{"to":"0x0000000000000000000000000000000000000001"},"latest"]"#;
     assert_eq!(client.call("eth_call", call).status, 200);
