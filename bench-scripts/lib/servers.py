@@ -166,12 +166,12 @@ def held(server):
     return None if head is None else (first, head)
 
 
-def peer(directory, upstream, threads=1, options=()):
+def peer(directory, upstream, threads=1):
     """The published neve with the same blocks. It takes no free port and says none."""
     address = f"127.0.0.1:{free_port()}"
     command = [tools.peer(), "--chains", "c", "--data-dir", directory, "--rpc-addr", address, "--backfill-floor", "1"]
     command += ["--rpc-url", f"http://{upstream.address}/ext/bc/C/rpc", "--request-interval", "0ms"]
-    command += ["--ws-url", f"ws://{upstream.address}/ext/bc/C/ws", *options]
+    command += ["--ws-url", f"ws://{upstream.address}/ext/bc/C/ws"]
     told = {**os.environ, "TOKIO_WORKER_THREADS": str(threads)}
     with open(f"{directory}.log", "w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=told)
