@@ -106,7 +106,7 @@ struct Neve {
 impl Neve {
     fn start(dir: &Path, arguments: &[&str]) -> Result<Self, Failed> {
         let mut child = Command::new("target/release/neve")
-            .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
+            .args(["serve", "--config", "none", "--listen", "127.0.0.1:0", "--data-dir"])
             .arg(dir)
             .args(arguments)
             .stdout(Stdio::piped())

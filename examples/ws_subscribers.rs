@@ -168,7 +168,8 @@ impl Server {
     fn start(devnet: &DevnetThread, dir: &str) -> Result<Self, Failed> {
         let url = devnet.base_url();
         let mut command = Command::new("target/release/neve");
-        command.args(["serve", "--data-dir", dir, "--upstream", &url, "--start", "0"]);
+        command.args(["serve", "--config", "none", "--data-dir", dir]);
+        command.args(["--upstream", &url, "--start", "0"]);
         command.args(["--threads", "1", "--listen", "127.0.0.1:0"]);
         command.args(["--connections-max", "100000", "--connections-address-max", "100000"]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;

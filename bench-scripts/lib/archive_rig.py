@@ -127,7 +127,7 @@ class Field:
         self.anchor = f"{self.last}:{block['hash']}"
 
     def neve(self, name, *options, store=None):
-        command = [tools.neve(), "serve", "--config", "none", "--data-dir", store or self.rig.directory / name]
+        command = [tools.neve(), "serve", "--data-dir", store or self.rig.directory / name]
         command += ["--segment-blocks", str(RANGE), "--recover-senders", "never", "--listen", "127.0.0.1:0"]
         server = servers.spawn(name, [*command, *options], environment=KEYS, log=self.rig.directory / f"{name}.log")
         self.rig.stack.callback(server.stop)
@@ -136,7 +136,7 @@ class Field:
     def push(self, prefix):
         """Pushes all packed files to a prefix."""
         command = [tools.neve(), "archive", "push", "--data-dir", self.store, "--archive-endpoint", self.gateway.url]
-        told = {**os.environ, **KEYS, "NEVE_CONFIG": "none"}
+        told = {**os.environ, **KEYS}
         subprocess.run([*command, f"s3://{BUCKET}/{prefix}"], check=True, env=told, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def replica(self, name, prefix, *options):

@@ -15,6 +15,8 @@ CACHE = pathlib.Path(os.environ.get("NEVE_BENCH_CACHE", ROOT / "target" / "bench
 PEER_VERSION = "0.2.2"
 OHA_VERSION = "1.16.0"
 OURS = ["cargo", "build", "--release", "--locked", "--bins", "--example", "devnet", "--example", "freshness"]
+# Each neve of a measurement has the defaults and what its command says, whatever /etc/neve/neve.toml of this machine says.
+os.environ["NEVE_CONFIG"] = "none"
 # What was built in this run, and how long that took: apart from the measurement.
 builds = {}
 

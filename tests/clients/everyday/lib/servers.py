@@ -35,7 +35,7 @@ class Neve:
     """A neve that follows a node from its first block on."""
 
     def __init__(self, program, directory, upstream, mode):
-        command = [program, "serve", "--listen", "127.0.0.1:0", "--data-dir", directory / mode, "--upstream", upstream]
+        command = [program, "serve", "--config", "none", "--listen", "127.0.0.1:0", "--data-dir", directory / mode, "--upstream", upstream]
         command += ["--start", "0", "--disk-reserve-bytes", "1MiB", "--on-miss", mode]
         with open(directory / f"{mode}.log", "wb") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
