@@ -104,7 +104,7 @@ impl Rpc {
             }
             result_bytes += self.item(message, caller, split)?;
             if !caller.memory.covers(split.held()) {
-                return Err(BatchStop::with(RpcResponse::NoRoom));
+                return Err(BatchStop::with(RpcResponse::NoMemory));
             }
             if result_bytes > self.limits.batch_response_bytes_max {
                 return Err(BatchStop::From(at + 1, RpcError::RESPONSE_TOO_LARGE));
@@ -150,7 +150,7 @@ impl Rpc {
                 Ok(0)
             }
             Err(Unanswered::Missed(why)) => Err(BatchStop::Missed(why)),
-            Err(Unanswered::NoRoom) => Err(BatchStop::with(RpcResponse::NoRoom)),
+            Err(Unanswered::NoMemory) => Err(BatchStop::with(RpcResponse::NoMemory)),
         }
     }
 

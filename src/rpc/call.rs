@@ -122,7 +122,7 @@ impl Rpc {
             // Not counted: another thread repeats the call.
             Err(QueryError::Cold) => return Err(Unanswered::Cold),
             Err(QueryError::Miss(miss)) => Outcome::Miss(miss.reason(self.serving.head())),
-            Err(QueryError::NoRoom) => Outcome::Miss(MissReason::NoRoom),
+            Err(QueryError::NoMemory) => Outcome::Miss(MissReason::NoMemory),
         };
         caller.calls.note(method.into(), outcome);
         match answered {
@@ -140,7 +140,7 @@ impl Rpc {
                 out.text().truncate(start); // a split batch goes on with its next call
                 Err(Unanswered::Missed(Missing::Data(miss)))
             }
-            Err(QueryError::NoRoom) => Err(Unanswered::NoRoom),
+            Err(QueryError::NoMemory) => Err(Unanswered::NoMemory),
             Err(QueryError::Cold) => Err(Unanswered::Cold),
         }
     }

@@ -37,7 +37,7 @@ impl Rpc {
         let account = self.memory.account(address);
         let mut caller = Caller::new(Transport::Socket(&mut *subscriptions), work, account);
         let reply = match self.parse_for(body, &caller) {
-            None => Ok(RpcResponse::NoRoom),
+            None => Ok(RpcResponse::NoMemory),
             Some(Request::Empty) => return Ok((WsResponse::Last(None), caller.calls)),
             Some(Request::Malformed) => {
                 return Ok((WsResponse::Last(syntax_error(body).map(not_json)), caller.calls));
@@ -77,7 +77,7 @@ fn keeps_effects(reply: &RpcResponse) -> bool {
         // The frame comes again, with what it lacked.
         | RpcResponse::Below
         | RpcResponse::Prices
-        | RpcResponse::NoRoom => false,
+        | RpcResponse::NoMemory => false,
     }
 }
 
@@ -97,7 +97,7 @@ fn frame_of(reply: RpcResponse) -> WsResponse {
         RpcResponse::Split(split) => WsResponse::Split(split),
         RpcResponse::Prices => WsResponse::Prices,
         RpcResponse::Below => WsResponse::Below,
-        RpcResponse::NoRoom => WsResponse::NoRoom,
+        RpcResponse::NoMemory => WsResponse::NoMemory,
     }
 }
 

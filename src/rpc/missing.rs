@@ -13,7 +13,7 @@ pub(super) enum Unanswered {
     /// A full node must be asked.
     Missed(Missing),
     /// Clients use too much memory.
-    NoRoom,
+    NoMemory,
     /// Another thread does all of the work again.
     Cold,
 }

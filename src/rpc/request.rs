@@ -34,7 +34,7 @@ impl Rpc {
     ) -> Result<(RpcResponse, Calls), Cold> {
         let mut caller = Caller::new(Transport::Http(accepts), work, self.memory.account(address));
         let reply = match self.parse_for(body, &caller) {
-            None => Ok(RpcResponse::NoRoom),
+            None => Ok(RpcResponse::NoMemory),
             Some(Request::Empty) => Ok(RpcResponse::Served(ResponseBody::default())),
             Some(Request::Malformed) => {
                 Ok(RpcResponse::Served(lone_error(b"null", &RpcError::PARSE)))
@@ -83,7 +83,7 @@ impl Rpc {
             }
             _ => {
                 changes.undo(&self.filters);
-                RpcResponse::NoRoom
+                RpcResponse::NoMemory
             }
         };
         Ok((reply, calls))
@@ -136,7 +136,7 @@ impl Rpc {
         let mut caller = Caller::new(Transport::Http(accepts), work, self.memory.account(address));
         let why = Missing::Data(Miss::Disk);
         let reply = match self.parse_for(body, &caller) {
-            None => RpcResponse::NoRoom,
+            None => RpcResponse::NoMemory,
             Some(Request::Single(message)) => {
                 let outcome = Outcome::Miss(MissReason::Unreadable);
                 caller.calls.note(MethodLabel::of(&message), outcome);
@@ -149,7 +149,7 @@ impl Rpc {
             }
         };
         // Nothing here reads the store.
-        self.settle(Ok(reply), caller).unwrap_or((RpcResponse::NoRoom, Calls::default()))
+        self.settle(Ok(reply), caller).unwrap_or((RpcResponse::NoMemory, Calls::default()))
     }
 
     /// Returns the class of a body that cannot be answered on a serving thread.
@@ -210,7 +210,7 @@ impl Rpc {
             Ok(_) if caller.work.ended().is_some() => {} // the node's time-out error has no newline
             Ok(_) => out.text().extend_from_slice(envelope::NEWLINE),
             Err(Unanswered::Silent) => {}
-            Err(Unanswered::NoRoom) => return Ok(RpcResponse::NoRoom),
+            Err(Unanswered::NoMemory) => return Ok(RpcResponse::NoMemory),
             Err(Unanswered::Missed(why)) if self.is_below(&why) => {
                 return Ok(RpcResponse::Below);
             }

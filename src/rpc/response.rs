@@ -25,7 +25,7 @@ pub(crate) enum RpcResponse {
     /// Nothing yet: heights below the served range must be lent before.
     Below,
     /// Nothing: the client, or all clients together, use too much memory.
-    NoRoom,
+    NoMemory,
 }
 
 impl RpcResponse {
@@ -82,7 +82,7 @@ pub(crate) enum WsResponse {
     /// Nothing: the response cannot stand in a text frame.
     NotUtf8,
     /// Nothing: the client, or all clients together, use too much memory.
-    NoRoom,
+    NoMemory,
 }
 
 /// A text frame. An id that is not UTF-8 cannot be echoed in one.

@@ -61,7 +61,7 @@ pub(crate) enum MissReason {
     /// Another call of the batch is a miss.
     InBatch,
     /// Clients use too much memory.
-    NoRoom,
+    NoMemory,
 }
 
 /// The label of a [`MissReason`].
@@ -77,7 +77,7 @@ pub(crate) const MISS_REASONS: [(MissReason, &str); 12] = [
     (MissReason::UnknownFilter, "unknown_filter"),
     (MissReason::Unreadable, "unreadable"),
     (MissReason::InBatch, "in_batch"),
-    (MissReason::NoRoom, "no_memory"),
+    (MissReason::NoMemory, "no_memory"),
 ];
 
 /// Kind of a notification.

@@ -49,13 +49,13 @@ impl ErrorResponse {
     pub(crate) const NOT_RELAYED: Self =
         Self::new(StatusCode::FORBIDDEN, "relay: no JSON-RPC call, or one that is never relayed\n");
 
-    pub(crate) const NO_ROOM: Self = Self::new(
+    pub(crate) const NO_MEMORY: Self = Self::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "memory for clients is used up; try again later\n",
     );
 
     /// Refusal for a client whose request was not read.
-    pub(crate) const NO_ROOM_RAW: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
+    pub(crate) const NO_MEMORY_RAW: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
         Connection: close\r\nContent-Length: 47\r\nRetry-After: 1\r\n\r\n\
         memory for clients is used up; try again later\n";
 
@@ -198,7 +198,7 @@ pub(crate) fn table() -> Vec<(u16, String, &'static str)> {
         ),
         (ErrorResponse::FAILED, "neve failed; the log has the reason"),
         (
-            ErrorResponse::NO_ROOM,
+            ErrorResponse::NO_MEMORY,
             "beyond `--client-bytes-total-max` or `--client-bytes-address-max`",
         ),
         (
@@ -228,7 +228,7 @@ fn refusal_of_a_method_names_the_methods_of_the_path() {
 
 #[test]
 fn raw_refusals_have_the_length_of_their_text() {
-    for raw in [ErrorResponse::NO_ROOM_RAW, ErrorResponse::CONNECTIONS_RAW] {
+    for raw in [ErrorResponse::NO_MEMORY_RAW, ErrorResponse::CONNECTIONS_RAW] {
         let raw = str::from_utf8(raw).unwrap();
         let (head, text) = raw.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("Content-Length: {}", text.len())), "{head}");

@@ -68,7 +68,7 @@ impl Responder {
             RpcResponse::Split(split) => self.not_relayed(&split.outbound, &Failure::NoUpstream),
             // The full path has fetched both by now, once for a request.
             RpcResponse::Prices | RpcResponse::Below => self.named(ErrorResponse::BUSY.response()),
-            RpcResponse::NoRoom => self.named(ErrorResponse::NO_ROOM.response()),
+            RpcResponse::NoMemory => self.named(ErrorResponse::NO_MEMORY.response()),
         }
     }
 

@@ -230,9 +230,9 @@ impl FastConnection {
     fn refuse(&mut self, service: &FastService) -> NextStep {
         // Amid an unsent response these bytes would be taken for a part of its body.
         if let (None, Ok(stream)) = (&self.out, self.stream()) {
-            let status = ErrorResponse::NO_ROOM.response().status();
+            let status = ErrorResponse::NO_MEMORY.response().status();
             service.responder.rpc.counters.respond(status.as_u16());
-            let _ = send(stream, &[IoSlice::new(ErrorResponse::NO_ROOM_RAW)]);
+            let _ = send(stream, &[IoSlice::new(ErrorResponse::NO_MEMORY_RAW)]);
         }
         NextStep::Nothing
     }

@@ -69,7 +69,7 @@ const HEADER_BYTES: usize = 400;
 /// Memory of a connection besides streams, bodies and responses, which are counted apart.
 const CONNECTION_BYTES: usize = CONNECTION_WINDOW as usize + OWN_BYTES;
 /// SETTINGS, and GOAWAY with `ENHANCE_YOUR_CALM` and a text (RFC 9113, 6.5 and 6.8).
-const NO_ROOM: &[u8] = b"\0\0\0\x04\0\0\0\0\0\
+const NO_MEMORY: &[u8] = b"\0\0\0\x04\0\0\0\0\0\
     \0\0\x36\x07\0\0\0\0\0\0\0\0\0\0\0\0\x0b\
     memory for clients is used up; try again later";
 
@@ -92,7 +92,7 @@ pub(super) async fn serve(
         moved;
     let account = service.responder.rpc.memory.account(address);
     let Some(_memory) = account.reserve(Holder::Head, CONNECTION_BYTES) else {
-        let _ = (&stream).write(NO_ROOM); // as far as it goes at once
+        let _ = (&stream).write(NO_MEMORY); // as far as it goes at once
         return debug!("no memory for HTTP/2 connection");
     };
     let stream = match TcpStream::from_std(stream) {
@@ -190,7 +190,7 @@ async fn respond(
     let (stream, state) = (Http2Stream::current(), Arc::new(IdleState::default()));
     let client = service.client(&request, address, Arc::clone(&state));
     let is_head = request.method() == Method::HEAD;
-    let no_room = || service.responder.response(RpcResponse::NoRoom);
+    let no_memory = || service.responder.response(RpcResponse::NoMemory);
     let response = match &mut reserved {
         Some(reserved) => {
             // Without a body the client owes nothing, and has no clock.
@@ -202,13 +202,13 @@ async fn respond(
             reserved.shrink_to(STREAM_BYTES);
             response
         }
-        None => service.refuse(no_room(), &client),
+        None => service.refuse(no_memory(), &client),
     };
     let mut response = head_only_if(is_head, response);
     let mut first = memory.take_first(address, response.body());
     // Without memory for the response there may still be some for a refusal, which is short.
     if first.is_none() && reserved.is_some() {
-        response = head_only_if(is_head, service.finish(whole(no_room()), &client));
+        response = head_only_if(is_head, service.finish(whole(no_memory()), &client));
         first = memory.take_first(address, response.body());
     }
     let first = first.ok_or(Reason::ENHANCE_YOUR_CALM)?;

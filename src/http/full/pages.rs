@@ -58,7 +58,7 @@ impl Service {
         if bytes > FREE_BYTES && !body.reserve(memory.account(client.address), bytes + FRAME_BYTES)
         {
             warn!(path, bytes, "no memory for a page");
-            return self.refused(ErrorResponse::NO_ROOM);
+            return self.refused(ErrorResponse::NO_MEMORY);
         }
         not_stored(typed(page.status, HeaderValue::from_static(page.media_type), body))
     }

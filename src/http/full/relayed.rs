@@ -40,7 +40,7 @@ impl Service {
         calls.time(&self.responder.rpc.counters, began.elapsed());
         match streamed {
             Some(Ok(relayed)) => self.responder.relayed(relayed.response, relayed.behind),
-            Some(Err(NotRelayed::NoRoom)) => whole(ErrorResponse::NO_ROOM.response()),
+            Some(Err(NotRelayed::NoMemory)) => whole(ErrorResponse::NO_MEMORY.response()),
             Some(Err(NotRelayed::Failure(failure))) => {
                 whole(self.responder.not_relayed(&outbound, &failure))
             }
@@ -138,8 +138,8 @@ impl Service {
             // Its length was not declared: it has one byte more at least.
             Ok(_) => return Err(ErrorResponse::too_long(limit as u64 + 1, limit as u64).response()),
             Err(Unread::Broken) => return Err(ErrorResponse::GONE.response()),
-            Err(Unread::NoRoom) => {
-                return Err(closing_unless(false, self.responder.response(RpcResponse::NoRoom)));
+            Err(Unread::NoMemory) => {
+                return Err(closing_unless(false, self.responder.response(RpcResponse::NoMemory)));
             }
         };
         client.quiet.note_read();
@@ -150,7 +150,7 @@ impl Service {
         }
         let mut calls = self.calls_for_path(&body.bytes, client, key).await?;
         let reserved = account.reserve(Holder::Relay, calls.held());
-        let reserved = reserved.ok_or_else(|| self.responder.response(RpcResponse::NoRoom))?;
+        let reserved = reserved.ok_or_else(|| self.responder.response(RpcResponse::NoMemory))?;
         calls.keep(Some(reserved));
         Ok(Some(calls))
     }
@@ -200,7 +200,7 @@ impl Service {
                 return mixed.map_or_else(
                     || {
                         changes.undo(&self.responder.rpc.filters);
-                        self.responder.response(RpcResponse::NoRoom)
+                        self.responder.response(RpcResponse::NoMemory)
                     },
                     |all| self.responder.mixed(all),
                 );
@@ -215,7 +215,7 @@ impl Service {
         }
         match filled {
             Some(Ok(mixed)) => self.responder.mixed(mixed),
-            Some(Err(NotFilled::NoRoom)) => self.responder.response(RpcResponse::NoRoom),
+            Some(Err(NotFilled::NoMemory)) => self.responder.response(RpcResponse::NoMemory),
             Some(Err(NotFilled::NotDone)) => self.responder.not_done(NotDone::Failed),
             None => ErrorResponse::GONE.response(),
         }
@@ -225,7 +225,7 @@ impl Service {
 /// Says that no upstream gave a response for another path of the node.
 fn path_not_relayed(why: &NotRelayed) -> Response<ResponseBody> {
     let failure = match why {
-        NotRelayed::NoRoom => return ErrorResponse::NO_ROOM.response(),
+        NotRelayed::NoMemory => return ErrorResponse::NO_MEMORY.response(),
         NotRelayed::Failure(failure) => failure,
     };
     ErrorResponse::relay(failure.status().unwrap_or(StatusCode::BAD_GATEWAY), failure).response()

@@ -41,7 +41,7 @@ pub(crate) enum Unread {
     /// The client left, or sent no body.
     Broken,
     /// Clients use too much memory.
-    NoRoom,
+    NoMemory,
 }
 
 /// Reads a body of at most `limit` bytes; what is longer is cut there, as the node does with a body
@@ -82,7 +82,7 @@ pub(crate) async fn read(
         }
     }
     let whole = Whole { bytes: cut(all.freeze(), limit), ended, _reservation: taken };
-    if refused { Err(Unread::NoRoom) } else { Ok(whole) }
+    if refused { Err(Unread::NoMemory) } else { Ok(whole) }
 }
 
 fn cut(mut bytes: Bytes, limit: usize) -> Bytes {

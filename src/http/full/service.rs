@@ -250,8 +250,11 @@ impl Service {
         let body = match read(request.into_body(), limit, account).await {
             Ok(body) => body,
             Err(Unread::Broken) => Whole::broken(),
-            Err(Unread::NoRoom) => {
-                return closing_unless(false, whole(self.responder.response(RpcResponse::NoRoom)));
+            Err(Unread::NoMemory) => {
+                return closing_unless(
+                    false,
+                    whole(self.responder.response(RpcResponse::NoMemory)),
+                );
             }
         };
         client.quiet.note_read();

@@ -87,7 +87,7 @@ struct WholeResponse {
 /// Reason why a request was not relayed.
 pub(crate) enum NotRelayed {
     /// Clients use too much memory.
-    NoRoom,
+    NoMemory,
     Failure(Failure),
 }
 
@@ -100,7 +100,7 @@ impl From<Failure> for NotRelayed {
 /// Reason why a batch was not made whole.
 pub(crate) enum NotFilled {
     /// Clients use too much memory.
-    NoRoom,
+    NoMemory,
     /// The work to put it together failed.
     NotDone,
 }
@@ -201,13 +201,13 @@ impl Relayer {
         let (fillings, held) = match self.place(&origin) {
             Ok(place) => {
                 let place: SharedGuard = Arc::new(place);
-                self.fillings(&mut split, &origin, &place).await.ok_or(NotFilled::NoRoom)?
+                self.fillings(&mut split, &origin, &place).await.ok_or(NotFilled::NoMemory)?
             }
             Err(failure) => (vec![Filling::failed(failure.error())], Vec::new()),
         };
         // The copy is made next to the responses: reserved behind it, each thread could make one more.
         if !split.reserve(origin.account, &fillings) {
-            return Err(NotFilled::NoRoom);
+            return Err(NotFilled::NoMemory);
         }
         let answers = fillings.iter().filter_map(|filling| filling.response.as_ref().ok());
         let is_short = answers.map(Bytes::len).sum::<usize>() <= LONG_BODY;
@@ -224,7 +224,7 @@ impl Relayer {
             }
             Err(Undone::Failed) => return Err(NotFilled::NotDone),
         };
-        mixed.and_then(|mixed| mixed.reserved(origin.account)).ok_or(NotFilled::NoRoom)
+        mixed.and_then(|mixed| mixed.reserved(origin.account)).ok_or(NotFilled::NoMemory)
     }
 
     /// Outcomes of the requests for gaps of a batch, and their memory. They share one place. `None` if none had
@@ -289,7 +289,7 @@ impl Relayer {
                 Filling { by_place, response: Ok(bytes.into()), behind, ..Filling::none() }
             }
             Err(NotRelayed::Failure(failure)) => Filling::failed(failure.error()),
-            Err(NotRelayed::NoRoom) => return None,
+            Err(NotRelayed::NoMemory) => return None,
         };
         Some((filling, held))
     }
@@ -316,11 +316,11 @@ impl Relayer {
                 }
             }
             Err(NotRelayed::Failure(failure)) => error_of(&call, failure),
-            Err(NotRelayed::NoRoom) => return Err(NotFilled::NoRoom),
+            Err(NotRelayed::NoMemory) => return Err(NotFilled::NoMemory),
         };
         let mut body = ResponseBody::from(bytes);
         let held = body.held();
-        body.reserve(account, held).then_some(body).ok_or(NotFilled::NoRoom)
+        body.reserve(account, held).then_some(body).ok_or(NotFilled::NoMemory)
     }
 
     /// Relays a request, and holds its response whole.
@@ -349,7 +349,7 @@ impl Relayer {
             if bytes.len() + data.len() > bytes.capacity() {
                 let capacity = (2 * bytes.len()).max(bytes.len() + data.len());
                 if !memory.grow_to(self.bytes() + capacity) {
-                    return Err(NotRelayed::NoRoom);
+                    return Err(NotRelayed::NoMemory);
                 }
                 bytes.reserve_exact(capacity - bytes.len());
             }
@@ -365,7 +365,7 @@ impl Relayer {
 
     fn enter(&self, origin: &CallOrigin<'_>) -> Result<Held, NotRelayed> {
         let place = self.place(origin)?;
-        let memory = self.memory(origin).ok_or(NotRelayed::NoRoom)?;
+        let memory = self.memory(origin).ok_or(NotRelayed::NoMemory)?;
         Ok(Held { _place: place, memory })
     }
 
@@ -391,7 +391,7 @@ impl Relayer {
         let Held { _place: place, memory: mut reads } = held;
         let memory = origin.account.reserve(Holder::Relay, BYTES);
         let memory = memory.filter(|_| reads.grow_to(read));
-        let memory = memory.ok_or(NotRelayed::NoRoom)?;
+        let memory = memory.ok_or(NotRelayed::NoMemory)?;
         let (place, kept): (SharedGuard, SharedGuard) =
             (Arc::new(place), Arc::new((reads, request.memory.take())));
         request.kept = Some(Kept { place: Arc::clone(&place), memory: kept });

@@ -203,7 +203,7 @@ impl HyperSocket {
             self.memory.came += bytes.len();
         }
         self.give(bytes, buf);
-        Poll::Ready(if self.fits(may_refuse) { Ok(()) } else { Err(NO_ROOM.into()) })
+        Poll::Ready(if self.fits(may_refuse) { Ok(()) } else { Err(NO_MEMORY.into()) })
     }
 
     /// Returns true if there is memory for the received bytes. If not, the client gets an error, unless that could
@@ -212,7 +212,7 @@ impl HyperSocket {
         let fits = self.memory.fits(self.before.len());
         if !fits && may_refuse && !self.unsent {
             // Directly, and as far as the socket takes it: the runtime may not know yet that it is writable.
-            let _ = SockRef::from(&self.io).send(ErrorResponse::NO_ROOM_RAW);
+            let _ = SockRef::from(&self.io).send(ErrorResponse::NO_MEMORY_RAW);
         }
         fits
     }
@@ -249,7 +249,7 @@ impl HyperSocket {
         }
         // The client may leave the rest unread for long: it counts for its address from now on.
         if sent.is_pending() && !out.reserve(self.account()) {
-            return Poll::Ready(Err(NO_ROOM.into()));
+            return Poll::Ready(Err(NO_MEMORY.into()));
         }
         self.written(context, sent)
     }
@@ -320,7 +320,7 @@ pub(crate) fn poll_discard(stream: &TcpStream, context: &mut Context<'_>) -> Pol
 }
 
 /// Error of a connection without memory. No system call of a socket returns it.
-pub(crate) const NO_ROOM: io::ErrorKind = io::ErrorKind::QuotaExceeded;
+pub(crate) const NO_MEMORY: io::ErrorKind = io::ErrorKind::QuotaExceeded;
 
 #[cfg(test)]
 mod tests {
@@ -362,7 +362,7 @@ mod tests {
             let mut buf = ReadBuf::new(&mut room);
             read = poll_fn(|context| socket.poll_framed(context, &mut buf)).await;
         }
-        assert_eq!(read.expect_err("there is no memory").kind(), NO_ROOM);
+        assert_eq!(read.expect_err("there is no memory").kind(), NO_MEMORY);
         let mut told = vec![0; 1000];
         let len = client.read(&mut told).unwrap_or_default();
         String::from_utf8_lossy(&told[..len]).into_owned()
@@ -370,7 +370,7 @@ mod tests {
 
     #[tokio::test]
     async fn refusal_for_memory_never_stands_amid_a_response() {
-        let refusal = String::from_utf8_lossy(ErrorResponse::NO_ROOM_RAW);
+        let refusal = String::from_utf8_lossy(ErrorResponse::NO_MEMORY_RAW);
         assert_eq!(told(true).await, refusal, "the request is read to be answered");
         assert_eq!(told(false).await, "", "the response is on its way");
     }

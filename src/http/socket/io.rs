@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::hyper_socket::{HyperSocket, NO_ROOM};
+use super::hyper_socket::{HyperSocket, NO_MEMORY};
 use crate::http::response::poll_send;
 use crate::shared::has_gone;
 
@@ -43,11 +43,11 @@ impl AsyncWrite for HyperSocket {
     ) -> Poll<io::Result<usize>> {
         // The client may have its refusal already: what hyper writes now would come behind it.
         if self.memory.refused {
-            return Poll::Ready(Err(NO_ROOM.into()));
+            return Poll::Ready(Err(NO_MEMORY.into()));
         }
         let written = Pin::new(&mut self.io).poll_write(context, buf);
         if !self.keeps(buf.len(), &written) {
-            return Poll::Ready(Err(NO_ROOM.into()));
+            return Poll::Ready(Err(NO_MEMORY.into()));
         }
         self.written(context, written)
     }
@@ -58,11 +58,11 @@ impl AsyncWrite for HyperSocket {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         if self.memory.refused {
-            return Poll::Ready(Err(NO_ROOM.into()));
+            return Poll::Ready(Err(NO_MEMORY.into()));
         }
         let sent = poll_send(&self.io, context, bufs);
         if !self.keeps(bufs.iter().map(|buf| buf.len()).sum(), &sent) {
-            return Poll::Ready(Err(NO_ROOM.into()));
+            return Poll::Ready(Err(NO_MEMORY.into()));
         }
         self.written(context, sent)
     }

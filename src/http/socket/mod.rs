@@ -7,5 +7,5 @@ mod idle_state;
 mod io;
 mod memory;
 
-pub(crate) use hyper_socket::{HyperSocket, LINGER, NO_ROOM, poll_discard};
+pub(crate) use hyper_socket::{HyperSocket, LINGER, NO_MEMORY, poll_discard};
 pub(crate) use idle_state::IdleState;

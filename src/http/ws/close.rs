@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::{Error, Utf8Bytes};
 use tracing::debug;
 
 use super::message_reader::Socket;
-use crate::http::socket::NO_ROOM;
+use crate::http::socket::NO_MEMORY;
 use crate::shared::WsClose;
 
 /// Time that a client has to leave after the close frame.
@@ -52,7 +52,7 @@ impl From<Error> for CloseReason {
             Error::Protocol(error) => {
                 Self::told(WsClose::Protocol, CloseCode::Protocol, words(&error))
             }
-            Error::Io(error) if error.kind() == NO_ROOM => Self::no_room(),
+            Error::Io(error) if error.kind() == NO_MEMORY => Self::no_memory(),
             error => Self::Gone(error),
         }
     }
@@ -64,7 +64,7 @@ impl CloseReason {
     }
 
     /// Makes the reason for a client that needs more memory than there is.
-    pub(crate) fn no_room() -> Self {
+    pub(crate) fn no_memory() -> Self {
         let reason = "memory for clients is used up; try again later";
         Self::told(WsClose::Memory, CloseCode::Again, reason)
     }
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(CloseReason::from(long).reason(), WsClose::TooLarge);
         let bare = Error::Protocol(ProtocolError::ResetWithoutClosingHandshake);
         assert_eq!(CloseReason::from(bare).reason(), WsClose::Client);
-        let refused = CloseReason::from(Error::Io(NO_ROOM.into()));
+        let refused = CloseReason::from(Error::Io(NO_MEMORY.into()));
         assert_eq!(refused.reason(), WsClose::Memory);
         let unmasked = Error::Protocol(ProtocolError::UnmaskedFrameFromClient);
         assert_eq!(CloseReason::from(unmasked).reason(), WsClose::Protocol);

@@ -334,7 +334,7 @@ impl WsConnection<'_> {
             // Both were fetched before, once for a message.
             WsResponse::Prices | WsResponse::Below => Err(busy()),
             WsResponse::NotUtf8 => Err(CloseReason::not_utf8()),
-            WsResponse::NoRoom => Err(CloseReason::no_room()),
+            WsResponse::NoMemory => Err(CloseReason::no_memory()),
         }
     }
 

@@ -11,7 +11,7 @@ use tokio_tungstenite::WebSocketStream;
 
 use super::kept_bytes::KeptBytes;
 use crate::http::response::{ResponseWriter, Sent, on_disk_thread};
-use crate::http::socket::{HyperSocket, NO_ROOM};
+use crate::http::socket::{HyperSocket, NO_MEMORY};
 use crate::shared::{FREE_BYTES, Holder, Reservation};
 
 /// Memory is reserved in steps.
@@ -108,7 +108,7 @@ impl MessageReader {
         };
         let tcp = &self.io;
         if !out.reserve(tcp.account()) {
-            return Err(NO_ROOM.into());
+            return Err(NO_MEMORY.into());
         }
         let stream = tcp.try_clone()?;
         Ok(Sending::Away(on_disk_thread(move || {
@@ -136,7 +136,7 @@ impl AsyncRead for MessageReader {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(context, buf))?;
         self.kept.add(&buf.filled()[before..]);
-        Poll::Ready(if self.fits() { Ok(()) } else { Err(NO_ROOM.into()) })
+        Poll::Ready(if self.fits() { Ok(()) } else { Err(NO_MEMORY.into()) })
     }
 }
 

@@ -27,7 +27,7 @@ impl WsConnection<'_> {
         let (mut held, address) = (None, self.address);
         let account = self.rpc.memory.account(address);
         if body.len() > FREE_BYTES && !account.hold(&mut held, Holder::Message, body.len()) {
-            return Err(CloseReason::no_room());
+            return Err(CloseReason::no_memory());
         }
         // To parse a longer body would hold up the connections of this thread.
         let wants = (body.len() <= LONG_BODY).then(|| self.rpc.wants(body));

@@ -48,7 +48,7 @@ impl WsConnection<'_> {
         let hops = match &self.hops {
             Ok(hops) => hops.clone(),
             Err(failure) => {
-                let body = self.unrelayed(frame, *failure).ok_or_else(CloseReason::no_room);
+                let body = self.unrelayed(frame, *failure).ok_or_else(CloseReason::no_memory);
                 let relayed = RelayedMessage { body, entry, frame: number };
                 return self.relaying.push(Box::pin(ready(relayed)));
             }
@@ -122,7 +122,7 @@ impl WsConnection<'_> {
                 upstream.pending.push_back(Pending { call, calls, began, entry, _held: held });
                 Ok(())
             }
-            Err(NotRelayed::NoRoom) => Err(CloseReason::no_room()),
+            Err(NotRelayed::NoMemory) => Err(CloseReason::no_memory()),
             Err(NotRelayed::Failure(failure)) => self.write_failure(&call, failure, entry).await,
         }
     }
@@ -263,7 +263,7 @@ impl WsConnection<'_> {
                 let reason = format!("too slow: over {max} bytes of notifications wait");
                 Err(CloseReason::told(WsClose::Lagging, CloseCode::Policy, reason))
             }
-            SocketEnd::NoRoom => Err(CloseReason::no_room()),
+            SocketEnd::NoMemory => Err(CloseReason::no_memory()),
         }
     }
 }
@@ -280,7 +280,7 @@ fn closed_by(failure: Failure) -> CloseReason {
 
 fn unfilled(why: &NotFilled) -> CloseReason {
     match why {
-        NotFilled::NoRoom => CloseReason::no_room(),
+        NotFilled::NoMemory => CloseReason::no_memory(),
         NotFilled::NotDone => busy(),
     }
 }

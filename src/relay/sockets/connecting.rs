@@ -7,7 +7,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Error;
 
 use super::event::{Opening, SocketEnd};
-use super::metered::{Coming, Metered, NO_ROOM};
+use super::metered::{Coming, Metered, NO_MEMORY};
 use crate::client::{NotOpened, WebSocketClient};
 use crate::relay::{ATTEMPTS_MAX, Candidate, Failure, RelayState, UpstreamGate};
 use crate::shared::{Holder, Reservation};
@@ -38,15 +38,15 @@ pub(super) async fn connect(state: &RelayState, opening: &Opening) -> Result<Con
         }
         let account = opening.memory.account(opening.address);
         // Before the handshake: the upstream may send from then on.
-        let held = account.reserve(Holder::Relay, BASE).ok_or(SocketEnd::NoRoom)?;
+        let held = account.reserve(Holder::Relay, BASE).ok_or(SocketEnd::NoMemory)?;
         match open(state, opening, &client, held).await {
             Ok((socket, coming)) => {
                 state.gate(candidate.place).note_handshake(None, Instant::now());
                 return Ok(Connected { socket, candidate, coming });
             }
             // The client's memory, of which the upstream knows nothing.
-            Err(NotOpened::Socket(Error::Io(error))) if error.kind() == NO_ROOM => {
-                return Err(SocketEnd::NoRoom);
+            Err(NotOpened::Socket(Error::Io(error))) if error.kind() == NO_MEMORY => {
+                return Err(SocketEnd::NoMemory);
             }
             Err(why) => failure = failed(state, candidate.place, &why),
         }

@@ -56,5 +56,5 @@ pub(crate) enum SocketEnd {
     /// More than these bytes would wait for the client.
     TooSlow(usize),
     /// The client makes neve hold too much memory.
-    NoRoom,
+    NoMemory,
 }

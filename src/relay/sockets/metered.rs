@@ -15,7 +15,7 @@ use crate::shared::Reservation;
 /// Memory is reserved in steps.
 const STEP: usize = 16 << 10;
 /// Error if the client may not make neve hold more.
-pub(super) const NO_ROOM: io::ErrorKind = io::ErrorKind::OutOfMemory;
+pub(super) const NO_MEMORY: io::ErrorKind = io::ErrorKind::OutOfMemory;
 
 /// A connection whose longest message stays reserved: tungstenite keeps its buffer.
 pub(super) struct Metered {
@@ -59,7 +59,7 @@ impl AsyncRead for Metered {
         ready!(Pin::new(&mut self.io).poll_read(context, buf))?;
         let coming = self.coming.add(buf.filled().len() - before);
         let wanted = self.base + coming.next_multiple_of(STEP);
-        Poll::Ready(if self.held.grow_to(wanted) { Ok(()) } else { Err(NO_ROOM.into()) })
+        Poll::Ready(if self.held.grow_to(wanted) { Ok(()) } else { Err(NO_MEMORY.into()) })
     }
 }
 

@@ -16,7 +16,7 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 use super::connecting::{Connected, connect};
 use super::event::{Command, Opening, SocketEnd, SocketEvent, Unsent};
 use super::message::{Incoming, unsubscribe};
-use super::metered::NO_ROOM;
+use super::metered::NO_MEMORY;
 use crate::relay::{Counted, Failure, RelayState};
 use crate::rpc::{is_same_id, members_of};
 use crate::shared::Holder;
@@ -258,7 +258,7 @@ impl<'s> SocketSession<'s> {
         let waiting = waiting.map_err(|_| SocketEnd::TooSlow(max))?;
         let account = self.opening.memory.account(self.opening.address);
         let reservation = account.reserve(Holder::Relay, text.len() + OVERHEAD);
-        let reservation = reservation.ok_or(SocketEnd::NoRoom)?;
+        let reservation = reservation.ok_or(SocketEnd::NoMemory)?;
         // Shared with the buffer of the socket, a short text would keep all of it.
         let text = Bytes::copy_from_slice(text.as_bytes());
         Ok(Unsent { text, reservation, waiting })
@@ -274,7 +274,7 @@ impl<'s> SocketSession<'s> {
                 let max = self.state.config.sockets.message_bytes_max;
                 SocketEnd::Failed(Failure::TooLong(max))
             }
-            Error::Io(error) if error.kind() == NO_ROOM => SocketEnd::NoRoom,
+            Error::Io(error) if error.kind() == NO_MEMORY => SocketEnd::NoMemory,
             _ => SocketEnd::Failed(Failure::Unreachable),
         }
     }

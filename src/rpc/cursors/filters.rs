@@ -114,7 +114,7 @@ impl Filters {
         if held.entries.len() >= max {
             return Err(too_many(max));
         }
-        let reservation = account.reserve(Holder::Filter, bytes).ok_or_else(no_room)?;
+        let reservation = account.reserve(Holder::Filter, bytes).ok_or_else(no_memory)?;
         let address_max = self.address_max.load(Ordering::Relaxed);
         let place = reservation.place(address_max);
         let place = place.ok_or_else(|| too_many_of_address(address_max))?;
@@ -295,7 +295,7 @@ fn too_many_of_address(max: usize) -> RpcError {
 }
 
 /// Error for a caller for whom there is no memory.
-pub(crate) fn no_room() -> RpcError {
+pub(crate) fn no_memory() -> RpcError {
     let message = "filters and subscriptions take all the memory that they may; \
                    list fewer addresses and topics, or try again later";
     RpcError { code: -32005, message: message.into() }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use neve_jsonrpc::{LogRange, RpcError, Subscription};
 use neve_record::log_matcher::LogMatcher;
 
-use super::filters::{new_id, no_room};
+use super::filters::{new_id, no_memory};
 use crate::shared::{Account, Holder, Reservation, ThreadCounters, WsKind};
 
 /// The subscriptions of a connection.
@@ -183,7 +183,7 @@ impl Subscriptions {
         }
         // Before it is made: a client chooses how many addresses and topics there are.
         let making = account.reserve(Holder::Filter, bytes_to_make(&wanted));
-        let making = making.ok_or_else(|| SubscriptionRefused::Error(no_room()))?;
+        let making = making.ok_or_else(|| SubscriptionRefused::Error(no_memory()))?;
         let (topic, from) = match wanted {
             Subscription::NewHeads { from_block } => (SubscriptionKind::Heads, from_block),
             Subscription::Logs { query, from_block } => (
@@ -203,7 +203,7 @@ impl Subscriptions {
         let id = new_id();
         drop(making);
         let reservation = account.reserve(Holder::Filter, topic.bytes() + id.len());
-        let reservation = reservation.ok_or_else(|| SubscriptionRefused::Error(no_room()))?;
+        let reservation = reservation.ok_or_else(|| SubscriptionRefused::Error(no_memory()))?;
         let counted = SubscriptionCount::new(&self.counters, topic.kind());
         self.held.push(OpenSubscription {
             id,

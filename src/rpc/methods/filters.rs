@@ -120,7 +120,7 @@ fn hashes(
         list.extend_from_slice(format!("\"{}\"", record.header()?.hash).as_bytes());
         // Twice: the list grows by doubling, and is copied into the response.
         if !context.memory.covers(out.held() + 2 * list.capacity()) {
-            return Err(QueryError::NoRoom);
+            return Err(QueryError::NoMemory);
         }
     }
     list.push(b']');

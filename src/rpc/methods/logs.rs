@@ -25,7 +25,7 @@ pub(crate) fn wanted(
     // Before it is made: a client chooses how many addresses and topics there are.
     if !context.memory.covers(out.held() + LogMatcher::bytes_of(&filter.addresses, &filter.topics))
     {
-        return Err(QueryError::NoRoom);
+        return Err(QueryError::NoMemory);
     }
     Ok(LogMatcher::new(&filter.addresses, &filter.topics))
 }
@@ -223,7 +223,7 @@ fn append(
         if found >= look_at {
             look_at = found + LOOK_EVERY;
             if !context.memory.covers(out.held()) {
-                return Err(QueryError::NoRoom);
+                return Err(QueryError::NoMemory);
             }
         }
         if out.len() - begin >= limit {

@@ -60,7 +60,7 @@ pub(crate) enum QueryError {
     /// The node would answer with this error.
     Error(RpcError),
     /// Clients use too much memory.
-    NoRoom,
+    NoMemory,
     /// The thread must not wait for the disk, or not work for so long: another one does the work
     /// again.
     Cold,

@@ -285,7 +285,7 @@ fn messages_on_their_way_have_a_limit_together() {
 
 /// Pings take none: not even those between the parts of a message.
 #[test]
-fn pings_take_no_room() {
+fn pings_take_no_memory() {
     let (_node, _dir, neve) = with_room("20kB", "20kB");
     let (mut other, mut pinging) = (raw(&neve), raw(&neve));
     other.write_all(&masked_long(0x01, &[b' '; 5000])).unwrap();

@@ -173,7 +173,7 @@ fn filters_take_memory_of_their_address() {
     let count = count.take_while(Result::is_ok).count();
     assert!((20..60).contains(&count), "{count}");
     let error = filters.open(new_id(), wanted(1000), None, now, one).unwrap_err();
-    assert_eq!(error, no_room());
+    assert_eq!(error, no_memory());
     assert!(filters.open(new_id(), wanted(1000), None, now, other).is_ok());
     assert!(filters.open(new_id(), wanted(1000), None, now + IDLE_MAX, one).is_ok());
     assert_eq!(filters.held().entries.len(), 1);
