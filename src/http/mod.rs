@@ -1,10 +1,10 @@
 //! HTTP on both paths: connections, draining, offloading.
 
 pub(crate) mod access;
-mod admission;
 pub(crate) mod admit;
 pub(crate) mod answer;
 pub(crate) mod clients;
+mod connection_admission;
 mod drain;
 pub(crate) mod fast;
 pub(crate) mod full;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use super::admission::{Admission, refuse};
+use super::connection_admission::{ConnectionAdmission, refuse};
 use super::drain::draining;
 use super::listener::{Role, Shared};
 use super::listening::{Listener, accept};
@@ -47,7 +47,8 @@ impl Workers {
         // Operators reach the admin listener without a front, also from the front's machine.
         let trusting = self.role != Role::Admin;
         let proxies = if trusting { Proxies::of(&shared.http) } else { Proxies::none() };
-        let mut admission = Admission::new(shared.limits.connections_address_max, proxies);
+        let mut admission =
+            ConnectionAdmission::new(shared.limits.connections_address_max, proxies);
         // Two counts: there are not as many listeners as workers.
         for (turn, at) in (0..self.workers.len()).cycle().zip(0_usize..) {
             // Connections whose client is not known yet have descriptors as well.

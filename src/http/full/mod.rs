@@ -1,6 +1,5 @@
 //! The full path: hyper for all other requests.
 
-mod admission;
 mod connection;
 mod fetching;
 mod head_refusal;
@@ -8,6 +7,7 @@ mod http2;
 mod non_rpc;
 mod pages;
 mod relayed;
+mod request_admission;
 mod request_body;
 mod service;
 

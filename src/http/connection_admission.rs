@@ -17,14 +17,14 @@ use crate::http::clients::{Proxies, Seats, proxy_protocol};
 type ProxiedConnection = Option<(TcpStream, SocketAddr, Begin)>;
 
 /// Admits connections of one listener.
-pub(crate) struct Admission {
+pub(crate) struct ConnectionAdmission {
     proxies: Proxies,
     seats: Arc<Seats>,
     /// Connections that must begin with a header of the PROXY protocol.
     telling: JoinSet<ProxiedConnection>,
 }
 
-impl Admission {
+impl ConnectionAdmission {
     /// Makes one that admits so many connections of an address, and any number of these proxies.
     pub(crate) fn new(connections_address_max: usize, proxies: Proxies) -> Self {
         let seats = Seats::new(connections_address_max);
