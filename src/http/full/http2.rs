@@ -7,7 +7,7 @@
 mod body;
 mod clock;
 mod line_time;
-mod memory;
+mod send_memory;
 mod socket;
 mod streams;
 
@@ -34,7 +34,7 @@ use tracing::{debug, warn};
 use self::body::Responding;
 use self::clock::{ConnectionClock, Look};
 use self::line_time::LineTime;
-use self::memory::{OWN_BYTES, SendMemory};
+use self::send_memory::{OWN_BYTES, SendMemory};
 use self::socket::{Http2Socket, refused_before_settings};
 use self::streams::{Http2Stream, OpenStream, OpenStreams, StreamExecutor, TAKEN_WITHIN};
 use super::service::{Client, Service};

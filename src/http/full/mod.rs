@@ -1,8 +1,8 @@
 //! The full path: hyper for all other requests.
 
-mod connection;
 mod fetching;
 mod head_refusal;
+mod http1;
 mod http2;
 mod non_rpc;
 mod pages;
@@ -11,5 +11,5 @@ mod request_admission;
 mod request_body;
 mod service;
 
-pub(crate) use connection::serve;
+pub(crate) use http1::serve;
 pub(crate) use service::Service;

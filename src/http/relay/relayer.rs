@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 
 use super::paths::RelayPaths;
 use super::relayed_body::{Held, RelayedBody, RequestPlace};
-use super::socket::{ClientSocket, Places};
+use super::socket_places::{ClientSocket, Places};
 use crate::body::ResponseBody;
 use crate::client::{STREAM_READ_BYTES, Ticker};
 use crate::config::settings::RelayConfig;

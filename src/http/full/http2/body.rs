@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
-use super::memory::{FIRST_PIECE_BYTES, SendMemory, StreamPieces, Taken, piece_bytes};
+use super::send_memory::{FIRST_PIECE_BYTES, SendMemory, StreamPieces, Taken, piece_bytes};
 use super::streams::{Http2Stream, OpenStream};
 use crate::http::access::AccessEntry;
 use crate::http::response::{HttpBody, Streamed};

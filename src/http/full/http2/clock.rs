@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::memory::SendMemory;
+use super::send_memory::SendMemory;
 use super::streams::{OpenStreams, TAKEN_WITHIN, look_every};
 use crate::config::settings::Deadlines;
 use crate::shared::Timeout;
@@ -84,7 +84,7 @@ mod tests {
 
     use bytes::Bytes;
 
-    use super::super::memory::StreamPieces;
+    use super::super::send_memory::StreamPieces;
     use super::*;
     use crate::shared::{ClientAddress, MemoryBudget};
 

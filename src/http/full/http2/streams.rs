@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
 use super::line_time::LineTime;
-use super::memory::StreamPieces;
+use super::send_memory::StreamPieces;
 use crate::config::settings::Deadlines;
 use crate::http::socket::IdleState;
 use crate::shared::lock::lock;

@@ -1,4 +1,5 @@
-//! Connections of the full path: hyper serves all requests that are not plain.
+//! Connections of HTTP/1 on the full path: hyper serves all requests that are not plain. A connection that begins
+//! with the preface of HTTP/2 goes to [`http2`].
 //!
 //! hyper keeps 14 kB for each connection, most of it buffers. Most connections of a public endpoint
 //! are idle. So a connection that was idle for a second leaves hyper and goes to the event loop,
