@@ -12,12 +12,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
-use super::breaker::{BreakerState, StoreBreaker};
-use super::gate::{Payer, ReadGate, ReadPlace, read_time_max};
-use super::hedging::Hedging;
 use super::not_read::ObjectNotRead;
-use super::queue::ReadQueue;
+use super::read_gate::{Payer, ReadGate, ReadPlace, read_time_max};
+use super::read_hedges::ReadHedges;
+use super::read_queue::ReadQueue;
 use super::read_rate::{ReadRate, ReadRates};
+use super::store_breaker::{BreakerState, StoreBreaker};
 use crate::archive::error::Failed;
 use crate::archive::store::ArchiveStore;
 
@@ -30,7 +30,7 @@ pub(crate) struct ObjectReader {
     queue: ReadQueue,
     gate: ReadGate,
     breaker: StoreBreaker,
-    hedging: Hedging,
+    hedges: ReadHedges,
     rate: ReadRate,
 }
 
@@ -41,9 +41,9 @@ impl ObjectReader {
     }
 
     pub(super) fn with_gate(store: ArchiveStore, rates: ReadRates, gate: ReadGate) -> Self {
-        let (queue, breaker, hedging) =
-            (ReadQueue::default(), StoreBreaker::default(), Hedging::default());
-        Self { store, queue, gate, breaker, hedging, rate: ReadRate::new(rates) }
+        let (queue, breaker, hedges) =
+            (ReadQueue::default(), StoreBreaker::default(), ReadHedges::default());
+        Self { store, queue, gate, breaker, hedges, rate: ReadRate::new(rates) }
     }
 
     /// Bytes that one read should have at most: more would be a debt that other clients wait for.
@@ -177,12 +177,12 @@ impl ObjectReader {
     ) -> Result<Bytes, Failed> {
         let (begun, length) = (Instant::now(), range.end - range.start);
         let mut first = pin!(self.once(name, range));
-        let Some(after) = self.hedging.after(length) else { return first.await };
+        let Some(after) = self.hedges.after(length) else { return first.await };
         let read = timeout(after, &mut first).await;
         if let Ok(read) = read {
             return read;
         }
-        let place = self.hedging.take();
+        let place = self.hedges.take();
         // A second read of a request takes what the first ones of others leave.
         let spare = payer.address().map_or(Payer::Neve, Payer::Ahead);
         let Some(_place) = place.filter(|_| self.rate.take(spare, (1, length)).is_ok()) else {
@@ -196,7 +196,7 @@ impl ObjectReader {
                 if read.is_err() {
                     return first.await;
                 }
-                self.hedging.note(length, begun.elapsed()); // the first one takes at least as long
+                self.hedges.note(length, begun.elapsed()); // the first one takes at least as long
                 counter!("neve_archive_hedges_won_total").increment(1);
                 read
             }
@@ -211,7 +211,7 @@ impl ObjectReader {
         let read = timeout(limit, self.store.range(name, range.clone())).await;
         let read = read.unwrap_or(Err(Failed::Slow(limit)));
         if read.is_ok() {
-            self.hedging.note(length, begun.elapsed());
+            self.hedges.note(length, begun.elapsed());
         }
         histogram!("neve_archive_read_duration_seconds", "kind" => kind).record(begun.elapsed());
         read

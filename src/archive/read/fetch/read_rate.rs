@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use super::gate::Payer;
+use super::read_gate::Payer;
 use crate::shared::lock::lock;
 use crate::shared::{Allowance, ClientAddress};
 

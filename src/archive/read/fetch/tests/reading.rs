@@ -11,10 +11,10 @@ use tokio::task::unconstrained;
 use tokio::time::timeout;
 
 use super::script_store::{Mode, ScriptStore};
-use crate::archive::read::fetch::breaker::{BreakerState, FAILURES_MAX};
-use crate::archive::read::fetch::gate::{READS_MAX, ReadGate};
 use crate::archive::read::fetch::object_reader::ObjectReader;
-use crate::archive::read::fetch::queue::{ADDRESS_MAX, WAITING_MAX};
+use crate::archive::read::fetch::read_gate::{READS_MAX, ReadGate};
+use crate::archive::read::fetch::read_queue::{ADDRESS_MAX, WAITING_MAX};
+use crate::archive::read::fetch::store_breaker::{BreakerState, FAILURES_MAX};
 use crate::archive::read::fetch::{ObjectNotRead, Payer, ReadRates};
 use crate::archive::source::ArchiveSource;
 use crate::archive::store::ArchiveStore;

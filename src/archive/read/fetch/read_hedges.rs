@@ -1,4 +1,4 @@
-//! Hedging: a second read once the first takes longer than 95 % of the last ones.
+//! ReadHedges: a second read once the first takes longer than 95 % of the last ones.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -19,18 +19,18 @@ const BYTES_MAX: u64 = 1 << 20;
 const HEDGES_MAX: usize = 8;
 
 /// Times of the last reads, and second reads in flight.
-pub(super) struct Hedging {
+pub(super) struct ReadHedges {
     times: Mutex<VecDeque<Duration>>,
     hedges: Semaphore,
 }
 
-impl Default for Hedging {
+impl Default for ReadHedges {
     fn default() -> Self {
         Self { times: Mutex::default(), hedges: Semaphore::new(HEDGES_MAX) }
     }
 }
 
-impl Hedging {
+impl ReadHedges {
     /// Notes the time of a read of so many bytes that ended, or that was given up.
     pub(super) fn note(&self, bytes: u64, time: Duration) {
         if bytes > BYTES_MAX {
@@ -66,17 +66,17 @@ mod tests {
 
     #[test]
     fn second_read_begins_after_95_percent_of_the_last_ones() {
-        let hedging = Hedging::default();
+        let hedges = ReadHedges::default();
         let ms = Duration::from_millis;
-        (1..TIMES_MIN as u64).for_each(|time| hedging.note(1, ms(time)));
-        assert_eq!(hedging.after(1), None, "too few");
-        (1..=100).for_each(|time| hedging.note(1, ms(100 + time)));
-        (1..=100).for_each(|_| hedging.note(BYTES_MAX + 1, ms(1)));
-        assert_eq!(hedging.after(1), Some(ms(195)));
-        assert_eq!(hedging.after(BYTES_MAX + 1), None);
-        (1..=TIMES_MAX).for_each(|_| hedging.note(1, ms(1)));
-        assert_eq!(hedging.after(1), Some(AFTER_MIN));
-        let places: Vec<_> = std::iter::from_fn(|| hedging.take()).collect();
+        (1..TIMES_MIN as u64).for_each(|time| hedges.note(1, ms(time)));
+        assert_eq!(hedges.after(1), None, "too few");
+        (1..=100).for_each(|time| hedges.note(1, ms(100 + time)));
+        (1..=100).for_each(|_| hedges.note(BYTES_MAX + 1, ms(1)));
+        assert_eq!(hedges.after(1), Some(ms(195)));
+        assert_eq!(hedges.after(BYTES_MAX + 1), None);
+        (1..=TIMES_MAX).for_each(|_| hedges.note(1, ms(1)));
+        assert_eq!(hedges.after(1), Some(AFTER_MIN));
+        let places: Vec<_> = std::iter::from_fn(|| hedges.take()).collect();
         assert_eq!(places.len(), HEDGES_MAX);
     }
 }
