@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use self::pace::SharedPace;
 use super::breaker::UpstreamBreaker;
 use super::failure::{Blame, Failure};
-use super::hedge::RecentTimes;
+use super::hedge::{self, HeadTimes};
 use super::lacks::Lacks;
 use crate::shared::ClientAddress;
 use crate::upstream::RateLimiter;
@@ -29,7 +29,7 @@ pub(super) struct UpstreamGate {
     pub(super) lacks: Lacks,
     /// Moving mean of the time to the head of a response, and the time of the last measurement.
     latency: Option<(Duration, Instant)>,
-    times: RecentTimes,
+    times: HeadTimes,
     /// Time until which a request that tries it is waited for.
     probed: Option<Instant>,
     /// Time until which it is asked last, because it did not answer.
@@ -54,7 +54,7 @@ impl UpstreamGate {
             pace: SharedPace::new(limiter, now),
             lacks: Lacks::default(),
             latency: None,
-            times: RecentTimes::default(),
+            times: HeadTimes::default(),
             probed: None,
             doubted: None,
             socketless: None,
@@ -188,7 +188,7 @@ impl UpstreamGate {
 
     /// Time after which a second upstream is asked for a read; `None` if too little is known.
     pub(super) fn hedge_after(&self) -> Option<Duration> {
-        self.times.hedge_after()
+        hedge::hedge_after(&self.times)
     }
 
     /// Notes that the connection broke, or that no response came of it.

@@ -6,46 +6,22 @@ use std::time::Duration;
 
 use metrics::counter;
 
+use crate::shared::RecentTimes;
+
 /// Measured times of one upstream that are remembered.
 const SAMPLES: usize = 64;
-/// Measured times without which there is no estimate.
-const SAMPLES_MIN: usize = 16;
 /// Shortest wait before a hedge. Below it the noise of a machine would make hedges.
 const AFTER_MIN: Duration = Duration::from_millis(20);
 /// Hedges that may come at once after a quiet time.
 const BURST: u64 = 10;
 
 /// Times to the head of a response, of the last requests to one upstream.
-#[derive(Debug, Default)]
-pub(super) struct RecentTimes {
-    times: Vec<Duration>,
-    /// Times noted so far.
-    noted: usize,
-}
+pub(super) type HeadTimes = RecentTimes<SAMPLES>;
 
-impl RecentTimes {
-    pub(super) fn note(&mut self, took: Duration) {
-        let place = self.noted % SAMPLES;
-        match self.times.get_mut(place) {
-            Some(oldest) => *oldest = took,
-            None => self.times.push(took),
-        }
-        self.noted += 1;
-    }
-
-    /// Time that 95 % of the responses did not exceed, and at least the shortest wait; `None` while
-    /// too few are known.
-    pub(super) fn hedge_after(&self) -> Option<Duration> {
-        // A percentile of few times would hedge by chance.
-        if self.times.len() < SAMPLES_MIN {
-            return None;
-        }
-        // A copy: the order of the times tells which one is the oldest.
-        let mut sorted = self.times.clone();
-        let place = (sorted.len() * 95).div_ceil(100) - 1;
-        let (_, p95, _) = sorted.select_nth_unstable(place);
-        Some((*p95).max(AFTER_MIN))
-    }
+/// Time after which a second upstream is asked: 95 % of the responses came within it. `None` while too few times
+/// are known.
+pub(super) fn hedge_after(times: &HeadTimes) -> Option<Duration> {
+    times.percentile_95().map(|time| time.max(AFTER_MIN))
 }
 
 /// Hedges that may be made: a share of the reads, so that slow upstreams do not double the load.
@@ -105,17 +81,13 @@ mod tests {
     const MILLI: Duration = Duration::from_millis(1);
 
     #[test]
-    fn hedge_is_due_after_the_time_of_the_slowest_twentieth() {
-        let mut recent = RecentTimes::default();
-        for n in 1..=100_u32 {
-            let known = recent.hedge_after();
-            assert_eq!(known.is_some(), n as usize > SAMPLES_MIN);
-            recent.note(n * MILLI);
-        }
-        // 37 ms to 100 ms are left; 61 of these 64 times are up to 97 ms.
-        assert_eq!(recent.hedge_after(), Some(97 * MILLI));
+    fn hedge_of_a_quick_upstream_waits_for_the_shortest_time() {
+        let mut recent = HeadTimes::default();
+        assert_eq!(hedge_after(&recent), None);
+        (0..SAMPLES).for_each(|_| recent.note(30 * MILLI));
+        assert_eq!(hedge_after(&recent), Some(30 * MILLI));
         (0..SAMPLES).for_each(|_| recent.note(MILLI));
-        assert_eq!(recent.hedge_after(), Some(AFTER_MIN));
+        assert_eq!(hedge_after(&recent), Some(AFTER_MIN));
     }
 
     #[test]

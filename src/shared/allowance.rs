@@ -1,19 +1,22 @@
 //! Calls that a client may make a second. Pure: the time comes from the caller.
 
+mod token_bucket;
+
 use std::time::{Duration, Instant};
+
+pub(crate) use token_bucket::TokenBucket;
 
 /// Calls that are left to a client. A second's worth may come at once. A batch takes as many as it has
 /// calls, also more than are left; the next request waits until the debt is paid.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     a_second: f64,
-    left: f64,
-    at: Instant,
+    bucket: TokenBucket,
 }
 
 impl Allowance {
     pub(crate) fn new(a_second: f64, now: Instant) -> Self {
-        Self { a_second, left: a_second.max(1.0), at: now }
+        Self { a_second, bucket: TokenBucket::new(a_second.max(1.0), now) }
     }
 
     /// Takes `calls`, or says how long none is left.
@@ -21,32 +24,27 @@ impl Allowance {
         self.ready(now)?;
         // A large batch may take it below zero, and the client waits longer then. Zero calls are a
         // request, too.
-        self.left -= f64::from(calls.max(1));
+        self.bucket.take(f64::from(calls.max(1)));
         Ok(())
     }
 
     /// Says how long none is left, and takes none.
     pub(crate) fn ready(&mut self, now: Instant) -> Result<(), Duration> {
-        let since = now.saturating_duration_since(self.at).as_secs_f64();
-        self.at = now;
-        // At most one second's worth is saved up, and at least one call: rates may be below one.
-        self.left = since.mul_add(self.a_second, self.left).min(self.a_second.max(1.0));
-        if self.left < 1.0 {
-            return Err(Duration::from_secs_f64((1.0 - self.left) / self.a_second));
-        }
-        Ok(())
+        let wait = self.bucket.wait_for(1.0, self.a_second, now);
+        if wait.is_zero() { Ok(()) } else { Err(wait) }
     }
 
     /// True if `calls` would leave half of a second's worth to others.
     #[cfg(feature = "archive")]
     pub(crate) fn spares(&mut self, calls: u32, now: Instant) -> bool {
-        self.ready(now).is_ok() && self.left - f64::from(calls.max(1)) >= self.a_second / 2.0
+        let left = self.bucket.refill(self.a_second, now);
+        left >= 1.0 && left - f64::from(calls.max(1)) >= self.a_second / 2.0
     }
 
     /// True if a second's worth is left.
     #[cfg(feature = "archive")]
     pub(crate) fn is_whole(&mut self, now: Instant) -> bool {
-        self.ready(now).is_ok() && self.left >= self.a_second.max(1.0)
+        self.bucket.refill(self.a_second, now) >= self.a_second.max(1.0)
     }
 }
 

@@ -3,10 +3,14 @@
 //! A serving thread reads the clock once for all calls that one wake-up answered: a reading for each
 //! would cost more than all else that is counted. Until then the calls are pending.
 
+mod recent_times;
+
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use neve_jsonrpc::{FREQUENT_METHODS, Method, other_methods};
+
+pub(crate) use recent_times::RecentTimes;
 
 /// Labels of outcomes; a relayed call is apart from a refused one.
 pub(crate) const LATENCY_OUTCOMES: [&str; 4] = ["hit", "error", "miss", "relay"];

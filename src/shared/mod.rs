@@ -13,7 +13,7 @@ mod status;
 mod upstream_values;
 mod work;
 
-pub(crate) use allowance::Allowance;
+pub(crate) use allowance::{Allowance, TokenBucket};
 pub(crate) use client_address::ClientAddress;
 pub(crate) use counters::{
     MISS_REASONS, MethodLabel, MissReason, OUTCOMES, Outcome, REFUSED, TIMEOUTS, ThreadCounters,
@@ -23,7 +23,7 @@ pub(crate) use freshness::HeadMiss;
 pub(crate) use ingest_budget::{IngestBudget, IngestReservation};
 #[cfg(test)]
 pub(crate) use latency::LATENCY_OUTCOMES;
-pub(crate) use latency::{LatencySeries, add, bounds, latency_series};
+pub(crate) use latency::{LatencySeries, RecentTimes, add, bounds, latency_series};
 #[cfg(test)]
 pub(crate) use memory_budget::tests;
 pub(crate) use memory_budget::{

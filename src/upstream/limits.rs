@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::client::Backoff;
 use crate::config::settings::LiveRate;
+use crate::shared::TokenBucket;
 
 /// Heights in flight at first: an upstream that nothing is known of.
 const BEGIN: f64 = 8.0;
@@ -136,21 +137,19 @@ impl ConcurrencyLimit {
 /// Requests a second: as many as one second has may come at once after a pause.
 pub(crate) struct RateLimiter {
     rate: LiveRate,
-    left: f64,
-    at: Instant,
+    bucket: TokenBucket,
 }
 
 impl RateLimiter {
     pub(crate) fn new(rate: LiveRate, now: Instant) -> Self {
-        let left = rate.get().unwrap_or_default();
-        Self { rate, left, at: now }
+        let bucket = TokenBucket::new(rate.get().unwrap_or_default(), now);
+        Self { rate, bucket }
     }
 
     /// A limiter whose first request need not wait, however low the rate.
     pub(crate) fn full(rate: LiveRate, now: Instant) -> Self {
-        let mut full = Self::new(rate, now);
-        full.left = full.left.max(1.0);
-        full
+        let bucket = TokenBucket::new(rate.get().unwrap_or_default().max(1.0), now);
+        Self { rate, bucket }
     }
 
     /// Requests a second now; `None`: no limit.
@@ -165,12 +164,11 @@ impl RateLimiter {
 
     /// Time until so many requests may be made at once; zero for now.
     pub(crate) fn wait_for(&mut self, requests: f64, now: Instant) -> Duration {
-        let since = now.saturating_duration_since(self.at).as_secs_f64();
-        self.at = now;
-        let Some(a_second) = self.rate.get() else { return Duration::ZERO };
-        // Rates may be below one: then one request is saved up.
-        self.left = since.mul_add(a_second, self.left).min(a_second.max(1.0));
-        Duration::from_secs_f64(((requests - self.left) / a_second).max(0.0))
+        if let Some(a_second) = self.rate.get() {
+            return self.bucket.wait_for(requests, a_second, now);
+        }
+        self.bucket.pass(now);
+        Duration::ZERO
     }
 
     /// Notes that so many requests were made. Those that could not wait make the next ones wait
@@ -178,7 +176,7 @@ impl RateLimiter {
     pub(crate) fn made(&mut self, requests: u32) {
         // Without a limit nothing is owed when a reload sets one.
         if self.rate.get().is_some() {
-            self.left -= f64::from(requests);
+            self.bucket.take(f64::from(requests));
         }
     }
 }

@@ -1,16 +1,15 @@
-//! ReadHedges: a second read once the first takes longer than 95 % of the last ones.
+//! Hedges of reads: a second read once the first takes longer than 95 % of the last ones.
 
-use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::shared::RecentTimes;
 use crate::shared::lock::lock;
 
-/// Reads whose times are remembered, and the fewest that say anything.
+/// Reads whose times are remembered.
 const TIMES_MAX: usize = 128;
-const TIMES_MIN: usize = 16;
 /// Shortest time after which a second read begins.
 const AFTER_MIN: Duration = Duration::from_millis(10);
 /// Reads of more bytes take as long as their bytes do, and are not read twice.
@@ -20,7 +19,7 @@ const HEDGES_MAX: usize = 8;
 
 /// Times of the last reads, and second reads in flight.
 pub(super) struct ReadHedges {
-    times: Mutex<VecDeque<Duration>>,
+    times: Mutex<RecentTimes<TIMES_MAX>>,
     hedges: Semaphore,
 }
 
@@ -33,25 +32,15 @@ impl Default for ReadHedges {
 impl ReadHedges {
     /// Notes the time of a read of so many bytes that ended, or that was given up.
     pub(super) fn note(&self, bytes: u64, time: Duration) {
-        if bytes > BYTES_MAX {
-            return;
+        if bytes <= BYTES_MAX {
+            lock(&self.times).note(time);
         }
-        let mut times = lock(&self.times);
-        if times.len() == TIMES_MAX {
-            times.pop_front();
-        }
-        times.push_back(time);
     }
 
     /// Time after which a second read of so many bytes begins; `None` if none does.
     pub(super) fn after(&self, bytes: u64) -> Option<Duration> {
-        let times = lock(&self.times);
-        if bytes > BYTES_MAX || times.len() < TIMES_MIN {
-            return None;
-        }
-        let mut times: Vec<_> = times.iter().copied().collect();
-        let at = times.len() * 95 / 100;
-        Some(times.select_nth_unstable(at).1.to_owned().max(AFTER_MIN))
+        let usual = if bytes > BYTES_MAX { None } else { lock(&self.times).percentile_95() };
+        usual.map(|time| time.max(AFTER_MIN))
     }
 
     /// Takes the place of a second read, if one is free.
@@ -68,7 +57,7 @@ mod tests {
     fn second_read_begins_after_95_percent_of_the_last_ones() {
         let hedges = ReadHedges::default();
         let ms = Duration::from_millis;
-        (1..TIMES_MIN as u64).for_each(|time| hedges.note(1, ms(time)));
+        (1..16).for_each(|time| hedges.note(1, ms(time)));
         assert_eq!(hedges.after(1), None, "too few");
         (1..=100).for_each(|time| hedges.note(1, ms(100 + time)));
         (1..=100).for_each(|_| hedges.note(BYTES_MAX + 1, ms(1)));
