@@ -3,6 +3,7 @@
 pub(crate) mod access;
 pub(crate) mod admit;
 pub(crate) mod answer;
+mod client_wait;
 pub(crate) mod clients;
 mod connection_admission;
 mod drain;
@@ -23,6 +24,7 @@ mod socket;
 pub(crate) mod worker;
 pub(crate) mod ws;
 
+pub(crate) use client_wait::{ClientWait, look_every};
 pub(crate) use drain::draining;
 pub(crate) use gone::{Gone, while_here};
 pub(crate) use listening::Listener;

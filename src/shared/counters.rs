@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use neve_jsonrpc::{Message, Method, OTHER_METHODS, other_methods};
 
 use super::latency::{Latencies, RELAY, add};
-use crate::config::settings::Deadlines;
 
 /// Outcome of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,16 +169,6 @@ pub(crate) enum Timeout {
     Idle,
     /// For the client to read a response.
     Write,
-}
-
-impl Timeout {
-    /// The longest that a connection may wait so.
-    pub(crate) fn limit(self, deadlines: Deadlines) -> Duration {
-        match self {
-            Self::Idle => deadlines.idle,
-            Self::Write => deadlines.write,
-        }
-    }
 }
 
 /// The label of a [`Timeout`].

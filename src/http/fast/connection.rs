@@ -19,9 +19,9 @@ use super::service::FastService;
 use crate::config::settings::Deadlines;
 use crate::http::admit::ErrorResponse;
 use crate::http::response::{Persistence, ResponseWriter, Sent, send};
-use crate::http::{ConnectionGuard, OffloadedRequest, OpenConnection, UnsentResponse};
+use crate::http::{ClientWait, ConnectionGuard, OffloadedRequest, OpenConnection, UnsentResponse};
 use crate::rpc::{Calls, RpcResponse};
-use crate::shared::{ClientAddress, FREE_BYTES, Holder, Reservation, Timeout, add};
+use crate::shared::{ClientAddress, FREE_BYTES, Holder, Reservation, add};
 
 /// Bytes of the shared read buffer. A longer request is not plain.
 pub(crate) const ROOM: usize = 16 << 10;
@@ -155,14 +155,14 @@ impl FastConnection {
     }
 
     /// Returns the kind of wait that ends at the deadline.
-    pub(crate) fn wait_kind(&self) -> Timeout {
-        if self.out.is_some() { Timeout::Write } else { Timeout::Idle }
+    pub(crate) fn wait_kind(&self) -> ClientWait {
+        ClientWait::of(self.out.is_some())
     }
 
     /// Returns the time at which neve closes it, if nothing is sent until then.
     pub(crate) fn deadline(&self, deadlines: Deadlines) -> Option<Instant> {
         // While another thread has the socket, neve owes the client something, and not the reverse.
-        (!self.waits()).then(|| self.sent + self.wait_kind().limit(deadlines))
+        (!self.waits()).then(|| self.wait_kind().late_at(self.sent, deadlines))
     }
 
     /// Gives the socket to a thread that waits for the disk.

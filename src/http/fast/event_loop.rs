@@ -315,7 +315,7 @@ impl EventLoop {
                 next = Some(next.map_or(due, |next| next.min(due)));
             } else if drain_end.is_none() {
                 // While neve drains, an idle connection is closed by neve's wish: no timeout.
-                counters.time_out(connection.wait_kind());
+                counters.time_out(connection.wait_kind().timeout());
             }
             due > now
         });

@@ -36,7 +36,7 @@ use self::clock::{ConnectionClock, Look};
 use self::line_time::LineTime;
 use self::send_memory::{OWN_BYTES, SendMemory};
 use self::socket::{Http2Socket, refused_before_settings};
-use self::streams::{Http2Stream, OpenStream, OpenStreams, StreamExecutor, TAKEN_WITHIN};
+use self::streams::{Http2Stream, OpenStream, OpenStreams, StreamExecutor};
 use super::service::{Client, Service};
 use crate::body::ResponseBody;
 use crate::config::settings::Deadlines;
@@ -44,9 +44,9 @@ use crate::http::admit::{BadHost, ErrorResponse};
 use crate::http::response::{HttpBody, whole};
 use crate::http::socket::IdleState;
 use crate::http::ws::Upgrade;
-use crate::http::{HTTP2_PREFACE, OpenConnection, draining};
+use crate::http::{ClientWait, HTTP2_PREFACE, OpenConnection, draining};
 use crate::rpc::RpcResponse;
-use crate::shared::{ClientAddress, Holder, ThreadCounters, Timeout};
+use crate::shared::{ClientAddress, Holder, ThreadCounters};
 
 /// Bytes that a client may send ahead on one stream, and on all of a connection.
 const STREAM_WINDOW: u32 = 64 << 10;
@@ -102,7 +102,8 @@ pub(super) async fn serve(
     let streams = Arc::new(OpenStreams::default());
     let memory = SendMemory::new(&service.responder.rpc.memory);
     let line = Arc::clone(memory.line());
-    let socket = Http2Socket::new(stream, read, Arc::clone(&streams), line, deadlines.write)
+    let write = ClientWait::Response.limit(deadlines);
+    let socket = Http2Socket::new(stream, read, Arc::clone(&streams), line, write)
         .streams_max(service.connection_streams_max)
         .proxied(proxied);
     let mut clock = ConnectionClock::new(deadlines, Arc::clone(&streams), Arc::clone(&memory));
@@ -134,7 +135,7 @@ pub(super) async fn serve(
     })
     .await;
     if let Err(error) = ended {
-        ran_out(&error).into_iter().for_each(|wait| counters.time_out(wait));
+        ran_out(&error).into_iter().for_each(|wait| counters.time_out(wait.timeout()));
         debug!(%error, "connection of HTTP/2 ended early");
     }
 }
@@ -153,7 +154,7 @@ fn is_to_close(
         let now = Instant::now();
         match (clock.look(now), counters) {
             (Look::Closing(wait), Some(counters)) => {
-                counters.time_out(wait);
+                counters.time_out(wait.timeout());
                 closes = true;
             }
             (Look::Closing(_), None) | (Look::Open, _) => {}
@@ -165,12 +166,12 @@ fn is_to_close(
 }
 
 /// Wait that the client let run out, if the connection ended so.
-fn ran_out(error: &hyper::Error) -> Option<Timeout> {
+fn ran_out(error: &hyper::Error) -> Option<ClientWait> {
     if error.is_timeout() {
-        return Some(Timeout::Idle); // a PING without an answer
+        return Some(ClientWait::Request); // a PING without an answer
     }
     let io = error.source()?.downcast_ref::<h2::Error>()?.get_io()?;
-    (io.kind() == ErrorKind::TimedOut).then_some(Timeout::Write)
+    (io.kind() == ErrorKind::TimedOut).then_some(ClientWait::Response)
 }
 
 /// Answers a request of one stream. A stream that the client resets drops this. Without memory for a
@@ -286,8 +287,8 @@ fn builder(
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(SEND_BUFFER)
         .max_local_error_reset_streams(Some(errors_max))
-        .keep_alive_interval(deadlines.idle)
+        .keep_alive_interval(ClientWait::Request.limit(deadlines))
         // The answer waits behind all that the client has not read.
-        .keep_alive_timeout(TAKEN_WITHIN * deadlines.write);
+        .keep_alive_timeout(ClientWait::LastSlices.limit(deadlines));
     builder
 }

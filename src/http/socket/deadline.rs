@@ -10,7 +10,8 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::config::settings::Deadlines;
-use crate::shared::{ThreadCounters, Timeout};
+use crate::http::ClientWait;
+use crate::shared::ThreadCounters;
 
 /// Time when bytes were last sent, and the time-out from then on.
 pub(super) struct Deadline {
@@ -32,13 +33,13 @@ impl Deadline {
     pub(super) fn waiting<T>(
         &mut self,
         context: &mut Context<'_>,
-        wait: Timeout,
+        wait: ClientWait,
     ) -> Poll<io::Result<T>> {
         let limit = wait.limit(self.limits);
         if self.poll_unsent(context, limit).is_pending() {
             return Poll::Pending;
         }
-        self.counters.time_out(wait);
+        self.counters.time_out(wait.timeout());
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 

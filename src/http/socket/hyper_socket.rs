@@ -2,10 +2,8 @@
 //!
 //! hyper's only timeout guards request heads, and starts a timer for each. A client that stops
 //! reading its response would hold it, and the segment behind it, for ever. Here one rule covers
-//! heads, bodies, idle connections and responses: neve must *send* bytes within the time-out,
-//! counted from the opening or from the last sent byte. Received bytes do not count, so one byte a
-//! minute keeps no connection alive. The event loop has the same rule, with one look for all
-//! connections instead of a timer each.
+//! heads, bodies, idle connections and responses ([`ClientWait`]). The event loop has the same rule, with one
+//! look for all connections instead of a timer each.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -29,10 +27,8 @@ use super::memory::SocketMemory;
 use crate::config::settings::Deadlines;
 use crate::http::admit::ErrorResponse;
 use crate::http::response::{ResponseWriter, Sent};
-use crate::http::{ConnectionGuard, OpenConnection};
-use crate::shared::{
-    Account, ClientAddress, MemoryBudget, Reservation, ThreadCounters, Timeout, has_gone,
-};
+use crate::http::{ClientWait, ConnectionGuard, OpenConnection};
+use crate::shared::{Account, ClientAddress, MemoryBudget, Reservation, ThreadCounters, has_gone};
 
 /// Time without a byte after which a connection gives up its buffers.
 const PARK_AFTER: Duration = Duration::from_secs(1);
@@ -279,13 +275,13 @@ impl HyperSocket {
         // Amid a request or response the connection cannot leave hyper. With so short a time-out it
         // closes instead.
         if self.fed || self.unsent || self.quiet.is_parked() || PARK_AFTER >= idle {
-            return self.deadline.waiting(context, Timeout::Idle);
+            return self.deadline.waiting(context, ClientWait::Request);
         }
         if self.deadline.poll_unsent(context, PARK_AFTER).is_pending() {
             return Poll::Pending;
         }
         self.quiet.park();
-        self.deadline.waiting(context, Timeout::Idle)
+        self.deadline.waiting(context, ClientWait::Request)
     }
 
     pub(super) fn written<T>(
@@ -295,7 +291,7 @@ impl HyperSocket {
     ) -> Poll<io::Result<T>> {
         self.unsent = written.is_pending();
         if self.unsent {
-            return self.deadline.waiting(context, Timeout::Write);
+            return self.deadline.waiting(context, ClientWait::Response);
         }
         (self.deadline.sent, self.fed) = (Instant::now(), false);
         if !self.quiet.is_answering() {

@@ -252,7 +252,7 @@ mod tests {
 
         fn late_at(&self) -> Option<Instant> {
             let (idle, write) = (Duration::from_secs(100), Duration::from_secs(4));
-            self.stream.late_at(&Deadlines { idle, write })
+            self.stream.late_at(Deadlines { idle, write })
         }
 
         /// True if the stream is late so many seconds after the last poll, however long that took.

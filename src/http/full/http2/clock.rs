@@ -8,16 +8,16 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::send_memory::SendMemory;
-use super::streams::{OpenStreams, TAKEN_WITHIN, look_every};
+use super::streams::OpenStreams;
 use crate::config::settings::Deadlines;
-use crate::shared::Timeout;
+use crate::http::{ClientWait, look_every};
 
 /// State of a connection at a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
     Open,
     /// To be told that it closes, for its client let this wait run out.
-    Closing(Timeout),
+    Closing(ClientWait),
     /// To be cut: its client takes nothing, does not close, or never began.
     Late,
 }
@@ -48,18 +48,20 @@ impl ConnectionClock {
 
     /// Time of the next look.
     pub(super) fn next_look(&self, now: Instant) -> Instant {
-        let next = now + look_every(&self.deadlines);
-        let idle = self.idle_since().map(|since| since + self.deadlines.idle);
+        let next = now + look_every(self.deadlines);
+        let idle =
+            self.idle_since().map(|since| ClientWait::Request.late_at(since, self.deadlines));
         idle.filter(|until| *until > now).map_or(next, |until| until.min(next))
     }
 
     /// State of the connection at this time.
     pub(super) fn look(&mut self, now: Instant) -> Look {
-        let Deadlines { idle, write } = self.deadlines;
-        let is_idle = self.idle_since().is_some_and(|since| since + idle <= now);
+        let (idle, tail) = (ClientWait::Request, ClientWait::LastSlices);
+        let is_late = |wait: ClientWait, since, now| wait.late_at(since, self.deadlines) <= now;
+        let is_idle = self.idle_since().is_some_and(|since| is_late(idle, since, now));
         let tails = self.memory.tails_since();
         let line = self.memory.line().at(now);
-        let is_left = |since| since + TAKEN_WITHIN * write <= line;
+        let is_left = |since| is_late(tail, since, line);
         let is_left_once = tails.is_some_and(|(oldest, _)| is_left(oldest));
         if !is_idle && !is_left_once {
             self.cut_at = None;
@@ -67,8 +69,9 @@ impl ConnectionClock {
         }
         let Some(cut_at) = self.cut_at else {
             // After GOAWAY the client has the same time again, or that of a write if it was idle.
-            self.cut_at = Some(line + if is_idle { write } else { TAKEN_WITHIN * write });
-            return Look::Closing(if is_idle { Timeout::Idle } else { Timeout::Write });
+            let (over, next) = if is_idle { (idle, ClientWait::Response) } else { (tail, tail) };
+            self.cut_at = Some(next.late_at(line, self.deadlines));
+            return Look::Closing(over);
         };
         // Streams that are open and tails that are young may end meanwhile.
         let is_left_alone =
@@ -90,8 +93,8 @@ mod tests {
 
     const IDLE: Duration = Duration::from_secs(100);
     const WRITE: Duration = Duration::from_secs(10);
-    const IDLES: Look = Look::Closing(Timeout::Idle);
-    const TAIL: Look = Look::Closing(Timeout::Write);
+    const IDLES: Look = Look::Closing(ClientWait::Request);
+    const TAIL: Look = Look::Closing(ClientWait::LastSlices);
 
     struct Connection {
         clock: ConnectionClock,

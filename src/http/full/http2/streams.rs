@@ -7,7 +7,6 @@ use std::future::Future;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use hyper::rt::Executor;
 use tokio::time::{Instant, sleep_until};
@@ -17,13 +16,11 @@ use super::line_time::LineTime;
 use super::send_memory::StreamPieces;
 use crate::config::settings::Deadlines;
 use crate::http::socket::IdleState;
+use crate::http::{ClientWait, look_every};
 use crate::shared::lock::lock;
 
 /// Bytes that a client takes of a stream before it says so, unless its SETTINGS say otherwise (RFC 9113, 6.9.2).
 const WINDOW: u32 = 65_535;
-/// Write deadlines within which a client takes the last slices of a response. They are up to five times as long
-/// as a part of it, and a client with a small window for all streams serves one after the other.
-pub(super) const TAKEN_WITHIN: u32 = 4;
 
 tokio::task_local! {
     /// Stream of a task.
@@ -179,37 +176,34 @@ impl Http2Stream {
     }
 
     /// Time at which it is late, if nothing happens until then.
-    pub(super) fn late_at(&self, deadlines: &Deadlines) -> Option<Instant> {
+    pub(super) fn late_at(&self, deadlines: Deadlines) -> Option<Instant> {
         let behind = self.line.behind(Instant::now());
-        match &*lock(&self.phase) {
-            StreamPhase::Reading(since, state) => {
-                (!state.has_read()).then(|| *since + deadlines.idle)
+        let (wait, since) = match &*lock(&self.phase) {
+            StreamPhase::Reading(since, state) if !state.has_read() => {
+                (ClientWait::Request, *since)
             }
-            StreamPhase::Answering => None,
-            StreamPhase::Sending(since) => Some(*since + deadlines.write + behind),
-            StreamPhase::Waiting(since, pieces) => {
-                pieces.are_held().then(|| *since + TAKEN_WITHIN * deadlines.write + behind)
+            StreamPhase::Sending(since) => (ClientWait::Response, *since + behind),
+            StreamPhase::Waiting(since, pieces) if pieces.are_held() => {
+                (ClientWait::LastSlices, *since + behind)
             }
-        }
+            StreamPhase::Reading(..) | StreamPhase::Answering | StreamPhase::Waiting(..) => {
+                return None;
+            }
+        };
+        Some(wait.late_at(since, deadlines))
     }
 
     /// Returns when it is late.
     async fn late(&self, deadlines: Deadlines) {
         loop {
-            let look = Instant::now() + look_every(&deadlines);
-            let late = self.late_at(&deadlines);
+            let look = Instant::now() + look_every(deadlines);
+            let late = self.late_at(deadlines);
             if late.is_some_and(|late| late <= Instant::now()) {
                 return;
             }
             sleep_until(late.map_or(look, |late| late.min(look))).await;
         }
     }
-}
-
-/// Time between looks at a clock that others set.
-pub(super) fn look_every(deadlines: &Deadlines) -> Duration {
-    // Half of the shorter one: a look comes before any deadline that was set since the last look.
-    deadlines.idle.min(deadlines.write) / 2
 }
 
 /// Runs each stream of a connection until it ends or is late.
@@ -236,6 +230,7 @@ where
 #[cfg(test)]
 mod tests {
     use std::future::{pending, poll_fn};
+    use std::time::Duration;
 
     use super::*;
 
@@ -245,7 +240,7 @@ mod tests {
         loop {
             let (begin, stream) = (Instant::now(), Http2Stream::new(Arc::default()));
             did(&stream);
-            let late = stream.late_at(&Deadlines { idle, write })?;
+            let late = stream.late_at(Deadlines { idle, write })?;
             // A try that a busy machine held up says nothing.
             if begin.elapsed() < Duration::from_millis(500) {
                 return Some((late - begin).as_secs());
