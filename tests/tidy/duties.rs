@@ -1,6 +1,7 @@
-//! docs/ARCHITECTURE.md says of each folder of `src` what its `mod.rs` says.
+//! docs/ARCHITECTURE.md says of each folder of `src` what its `mod.rs` says, and has each crate. Each folder of code
+//! has a file that says what it is for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Finding;
 use crate::source::Tree;
@@ -22,7 +23,32 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
             Some(_) => {}
         }
     }
+    found.extend(crates(tree).filter(|name| !text.contains(&format!("\n| `{name}` | "))).map(
+        |name| format!("{name}: no row in {TABLE}"),
+    ));
+    found.extend(folders(tree).filter_map(|folder| silent(tree, folder)));
     found
+}
+
+/// Folders of the crates.
+fn crates(tree: &Tree) -> impl Iterator<Item = &str> {
+    tree.all().filter_map(|(path, _)| path.strip_suffix("/src/lib.rs"))
+}
+
+/// Folders with code of the program and its crates.
+fn folders(tree: &Tree) -> impl Iterator<Item = &str> {
+    let paths = tree.below("").map(|(path, _)| path);
+    let paths = paths.filter(|path| path.starts_with("src/") || path.contains("/src/"));
+    let folders: BTreeSet<&str> = paths.filter_map(|path| Some(path.rsplit_once('/')?.0)).collect();
+    folders.into_iter()
+}
+
+/// Reports a folder without a file that begins with what it is for: its door, or the file of its name.
+fn silent(tree: &Tree, folder: &str) -> Option<Finding> {
+    let inside = ["mod.rs", "lib.rs", "main.rs"].map(|door| format!("{folder}/{door}"));
+    let mut doors = inside.into_iter().chain([format!("{folder}.rs")]);
+    let says = |door: String| tree.files.get(&door).is_some_and(|text| text.starts_with("//! "));
+    (!doors.any(says)).then(|| format!("{folder}: no mod.rs, and no file of its name, that begins with //!"))
 }
 
 /// A row of the table of modules: a folder, its line, and its duty.
@@ -56,5 +82,24 @@ fn duty_that_differs_is_reported() {
     assert_eq!(check(&tree), expected);
     let tree = Tree::of(&[(TABLE, table), ("src/a/mod.rs", "//! Does b.")]);
     let expected = ["docs/ARCHITECTURE.md:1: `src/a/` is not what src/a/mod.rs says: Does b."];
+    assert_eq!(check(&tree), expected);
+}
+
+#[test]
+fn crate_without_a_row_and_folder_without_a_word_are_reported() {
+    let tree = Tree::of(&[
+        (TABLE, "| file | duty |\n| `crates/k` | Does k. |\n"),
+        ("crates/k/src/lib.rs", "//! Does k.\nmod a;"),
+        ("crates/k/src/a.rs", "//! Does a."),
+        ("crates/k/src/a/b.rs", "struct B;"),
+        ("crates/l/src/lib.rs", "//! Does l."),
+        ("crates/l/src/c/mod.rs", "mod d;"),
+        ("crates/l/src/c/d.rs", "//! Does d."),
+        ("crates/l/tests/e/f.rs", "struct F;"),
+    ]);
+    let expected = [
+        "crates/l: no row in docs/ARCHITECTURE.md",
+        "crates/l/src/c: no mod.rs, and no file of its name, that begins with //!",
+    ];
     assert_eq!(check(&tree), expected);
 }

@@ -5,6 +5,7 @@
 mod chart;
 mod circles;
 mod counts;
+mod decisions;
 mod duties;
 mod functions;
 mod imports;
