@@ -18,7 +18,7 @@ use super::budget::{Budget, READS_MAX};
 use super::fetch::ObjectNotRead;
 use super::filters::LoadedFilters;
 use super::page_file::PageFile;
-use super::page_source::{OpenedSegment, PageSource};
+use super::page_source::{OpenedPages, PageSource};
 use super::turns;
 use crate::archive::source::identity_of;
 use crate::config::ArchiveTrust;
@@ -262,7 +262,7 @@ impl ArchivedFiles {
         entry: &SegmentEntry,
         extent: ReadExtent,
         budget: &Budget<'_>,
-    ) -> Result<OpenedSegment, ObjectNotRead> {
+    ) -> Result<OpenedPages, ObjectNotRead> {
         let place = self.pages.opening(entry.digest);
         let opening = || self.open_anew(manifest, entry, extent, budget);
         place.cell.get_or_try_init(opening).await.cloned()
@@ -274,7 +274,7 @@ impl ArchivedFiles {
         entry: &SegmentEntry,
         extent: ReadExtent,
         budget: &Budget<'_>,
-    ) -> Result<OpenedSegment, ObjectNotRead> {
+    ) -> Result<OpenedPages, ObjectNotRead> {
         let span = manifest.span_of(entry).ok_or(ObjectNotRead::Unknown)?;
         // A copy, so that the lists of the span go while pages come.
         let pages = self.lists(manifest, span, budget).await?.segment(entry.first).cloned();

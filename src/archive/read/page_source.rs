@@ -42,13 +42,13 @@ pub(super) struct PageSource {
     /// Objects whose pages are known.
     pub(super) files: Mutex<HashMap<Digest, Arc<PageFile>>>,
     /// Segments that were opened, or are being opened by one request for all.
-    pub(super) segments: Mutex<HashMap<Digest, Arc<OnceCell<OpenedSegment>>>>,
+    pub(super) segments: Mutex<HashMap<Digest, Arc<OnceCell<OpenedPages>>>>,
 }
 
 /// Place of a segment that is being opened. One that stays empty goes with the last request that has it: a manifest
 /// may name a million segments that cannot be opened.
 pub(super) struct OpeningSegment<'p> {
-    pub(super) cell: Arc<OnceCell<OpenedSegment>>,
+    pub(super) cell: Arc<OnceCell<OpenedPages>>,
     pages: &'p PageSource,
     digest: Digest,
 }
@@ -65,7 +65,7 @@ impl Drop for OpeningSegment<'_> {
 }
 
 /// Pages of a segment, and the segment over them.
-pub(super) type OpenedSegment = (Arc<PageFile>, ArchivedSegment);
+pub(super) type OpenedPages = (Arc<PageFile>, ArchivedSegment);
 
 impl PageSource {
     /// Does work that waits for the disk or takes long, on a thread that may.

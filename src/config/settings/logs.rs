@@ -24,7 +24,7 @@ pub(super) const LOGS: Group = Group {
         .reloads(),
         Setting::new(
             "log-filter",
-            text::<LogFilter>("FILTER"),
+            text::<LogLineFilter>("FILTER"),
             "Least level of log lines, also by module: `info`, `warn,neve::fetch=debug`, where \
              libraries log errors only unless named: `info,h2=debug`. Without it and without \
              --log-level, the variable RUST_LOG has the filter.",
@@ -113,9 +113,9 @@ impl FromStr for AccessTarget {
 }
 
 /// A filter of log lines in the form of `RUST_LOG`.
-struct LogFilter;
+struct LogLineFilter;
 
-impl FromStr for LogFilter {
+impl FromStr for LogLineFilter {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -167,17 +167,17 @@ impl LogConfig {
 
 #[cfg(test)]
 mod tests {
-    use super::LogFilter;
+    use super::LogLineFilter;
 
     #[test]
     fn filter_that_would_switch_the_log_off_by_a_slip_is_refused() {
         for wrong in ["", "wran", "info,", "debgu,neve=info", "neve=loud"] {
-            let refused = wrong.parse::<LogFilter>().err();
+            let refused = wrong.parse::<LogLineFilter>().err();
             let refused = refused.unwrap_or_else(|| panic!("{wrong:?} is accepted"));
             assert!(refused.contains("write info"), "{refused}");
         }
         for right in ["info", "warn,neve::fetch=debug", "off", "WARN"] {
-            assert!(right.parse::<LogFilter>().is_ok(), "{right}");
+            assert!(right.parse::<LogLineFilter>().is_ok(), "{right}");
         }
     }
 }

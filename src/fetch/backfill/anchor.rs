@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tracing::{info, warn};
 
-use super::archive_transfer::{ArchiveError, has_own_range, received};
+use super::archive_transfer::{ArchiveTransferError, has_own_range, received};
 use super::error::BackfillError;
 use super::interval::BackfillInterval;
 use super::segment_verifier::{SegmentError, SegmentVerifier};
@@ -64,7 +64,7 @@ async fn begun(
     source: &HeightFetcher,
     archive: &Arc<ArchiveSource>,
     anchor: Anchor,
-) -> Result<(), ArchiveError> {
+) -> Result<(), ArchiveTransferError> {
     // A store that was killed meanwhile has some of them.
     if head(follower).is_none_or(|(height, _)| height < anchor.height) {
         let settled = begin(follower, source, archive, anchor).await?;
@@ -106,7 +106,7 @@ async fn begin(
     source: &HeightFetcher,
     archive: &Arc<ArchiveSource>,
     anchor: Anchor,
-) -> Result<u64, ArchiveError> {
+) -> Result<u64, ArchiveTransferError> {
     let manifest = archive.manifest().await.map_err(TransferError::Source)?;
     has_own_range(follower, &manifest).map_err(TransferError::Source)?;
     let (height, heights) = (anchor.height, manifest.heights());
@@ -216,7 +216,7 @@ async fn append(
     heights: RangeInclusive<u64>,
     rules: Rules,
     checks: Checks,
-) -> Result<PartialSegment, ArchiveError> {
+) -> Result<PartialSegment, ArchiveTransferError> {
     let (out, mut records) = mpsc::channel(RECORDS_AHEAD);
     let reading = spawn_blocking(move || {
         let mut sender = HeightSender { heights, checks, out };

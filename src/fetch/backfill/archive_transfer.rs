@@ -102,7 +102,8 @@ fn below(manifest: &Manifest, first: u64) -> u64 {
     }
 }
 
-pub(super) type ArchiveError = TransferError<Failed>;
+/// Reason why a segment of an archive is not taken.
+pub(super) type ArchiveTransferError = TransferError<Failed>;
 
 /// Segments of an archive.
 struct ArchiveSegments<'f> {
@@ -124,7 +125,7 @@ impl SegmentSource for ArchiveSegments<'_> {
         entry.first..entry.first + u64::from(self.manifest.range)
     }
 
-    async fn take(&self, entry: SegmentEntry) -> Result<VerifiedSegment, ArchiveError> {
+    async fn take(&self, entry: SegmentEntry) -> Result<VerifiedSegment, ArchiveTransferError> {
         let Self { follower, source, archive, manifest } = *self;
         let (incoming, page) = received(follower, archive, manifest, &entry).await?;
         // Without an upstream that answers the heights below are not here: the segment below is held against the stored
@@ -156,7 +157,7 @@ pub(super) async fn received(
     archive: &ArchiveSource,
     manifest: &Manifest,
     entry: &SegmentEntry,
-) -> Result<(PartialSegment, SealedPage), ArchiveError> {
+) -> Result<(PartialSegment, SealedPage), ArchiveTransferError> {
     let bytes = archive.segment(manifest, entry).await.map_err(TransferError::Source)?;
     let (history, base) = (follower.ingest.raw_history().await??, entry.first);
     let expected = (identity_of(manifest), base, manifest.range);
