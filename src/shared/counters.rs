@@ -9,7 +9,7 @@ use neve_jsonrpc::{Message, Method, OTHER_METHODS, other_methods};
 
 use super::latency::{Latencies, RELAY, add};
 
-/// Outcome of a call.
+/// Outcome of a call, as metrics count it: without what is missing and without the error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Answered with a result.
@@ -34,7 +34,7 @@ impl Outcome {
 /// The label of an [`Outcome`].
 pub(crate) const OUTCOMES: [&str; 3] = ["hit", "error", "miss"];
 
-/// Reason of a miss.
+/// Reason of a miss, as metrics count it: a closed set of labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MissReason {
     /// The method is not served.

@@ -23,9 +23,11 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
             Some(_) => {}
         }
     }
-    found.extend(crates(tree).filter(|name| !text.contains(&format!("\n| `{name}` | "))).map(
-        |name| format!("{name}: no row in {TABLE}"),
-    ));
+    found.extend(
+        crates(tree)
+            .filter(|name| !text.contains(&format!("\n| `{name}` | ")))
+            .map(|name| format!("{name}: no row in {TABLE}")),
+    );
     found.extend(folders(tree).filter_map(|folder| silent(tree, folder)));
     found
 }
@@ -48,7 +50,8 @@ fn silent(tree: &Tree, folder: &str) -> Option<Finding> {
     let inside = ["mod.rs", "lib.rs", "main.rs"].map(|door| format!("{folder}/{door}"));
     let mut doors = inside.into_iter().chain([format!("{folder}.rs")]);
     let says = |door: String| tree.files.get(&door).is_some_and(|text| text.starts_with("//! "));
-    (!doors.any(says)).then(|| format!("{folder}: no mod.rs, and no file of its name, that begins with //!"))
+    (!doors.any(says))
+        .then(|| format!("{folder}: no mod.rs, and no file of its name, that begins with //!"))
 }
 
 /// A row of the table of modules: a folder, its line, and its duty.

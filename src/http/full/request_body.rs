@@ -36,7 +36,7 @@ impl From<Bytes> for Whole {
     }
 }
 
-/// Reason for which there is none.
+/// Reason why the body of a request is not there to be answered.
 pub(crate) enum Unread {
     /// The client left, or sent no body.
     Broken,

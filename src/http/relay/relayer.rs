@@ -84,7 +84,7 @@ struct WholeResponse {
     memory: Reservation,
 }
 
-/// Reason why a request was not relayed.
+/// Reason why one request was not relayed. A [`Failure`] alone has no request of a client, and so no memory.
 pub(crate) enum NotRelayed {
     /// Clients use too much memory.
     NoMemory,
@@ -97,7 +97,7 @@ impl From<Failure> for NotRelayed {
     }
 }
 
-/// Reason why a batch was not made whole.
+/// Reason why a batch was not made whole. A call of it that was not relayed is none: its place gets an error.
 pub(crate) enum NotFilled {
     /// Clients use too much memory.
     NoMemory,

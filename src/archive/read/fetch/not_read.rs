@@ -1,6 +1,7 @@
-//! Reasons why something of an archive is not read.
+//! Reasons why something of an archive in an object store is not read.
 
-/// Outcome of bringing pages.
+/// Reason why pages, or what they hold, were not brought from the object store. Work on an archive that a command does
+/// has [`Failed`](crate::archive::Failed) instead, with words for a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ObjectNotRead {
     /// The object is not in the store.
