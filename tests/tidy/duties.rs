@@ -34,7 +34,8 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
 
 /// Folders of the crates.
 fn crates(tree: &Tree) -> impl Iterator<Item = &str> {
-    tree.all().filter_map(|(path, _)| path.strip_suffix("/src/lib.rs"))
+    let names = tree.all().filter_map(|(path, _)| path.strip_suffix("/src/lib.rs"));
+    names.filter(|name| name.starts_with("crates/"))
 }
 
 /// Folders with code of the program and its crates.
