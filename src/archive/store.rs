@@ -279,9 +279,11 @@ impl ArchiveStore {
         &self,
         tag: Option<String>,
     ) -> Result<Option<HeldManifest>, Failed> {
+        let is_known = tag.is_some();
         let unless = GetOptions { if_none_match: tag, ..GetOptions::default() };
         match self.read_manifest(unless).await {
-            Err(Failed::Objects(Error::NotModified { .. })) => Ok(None),
+            // Without a tag it is an error of the store: to take it for no manifest would fork the archive.
+            Err(Failed::Objects(Error::NotModified { .. })) if is_known => Ok(None),
             read => read?.ok_or(Failed::NoManifest).map(Some),
         }
     }

@@ -43,6 +43,8 @@ pub(super) enum Fault {
     SilentListing,
     /// The clock of the store is two days behind.
     ClockBehind,
+    /// A GET of the manifest without a condition is answered as if it had one that holds.
+    AlwaysNotModified,
 }
 
 /// Request before which a store waits, or behind which its answer does.
@@ -257,6 +259,10 @@ impl ObjectStore for FaultStore {
         let is_manifest = location.as_ref() == MANIFEST_NAME;
         self.gate.pass(if is_manifest { Point::GetManifest } else { Point::GetObject }).await;
         self.pass(false)?;
+        if is_manifest && self.fault() == Fault::AlwaysNotModified {
+            let (path, source) = (location.to_string(), "304".into());
+            return Err(Error::NotModified { path, source });
+        }
         let is_head = options.head;
         let mut found = self.inner.get_opts(location, options).await?;
         if is_manifest {

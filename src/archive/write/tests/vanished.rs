@@ -1,9 +1,13 @@
-//! Directories that vanish beside a writer without a key, as an unmounted one does.
+//! Manifests that a writer without a key does not find, though they are there.
 
 use std::fs;
+use std::sync::Arc;
 
+use object_store::Error;
+
+use super::fault_store::{Fault, FaultStore};
 use super::packed_dir::PackedDir;
-use super::support::{plain, run, whole};
+use super::support::{archive, plain, pushed, run, whole};
 use crate::archive::error::Failed;
 use crate::archive::store::{ArchiveAddress, ArchiveStore};
 use crate::archive::write::change::{WriteOptions, Writer};
@@ -44,6 +48,25 @@ fn directory_that_vanishes_gets_no_other_archive() {
         fs::remove_dir(&dir).expect("it is empty");
         fs::rename(&away, &dir).expect("it is ours");
         pushed_by(&options, &archive, packed.path()).await.expect("it goes on");
+        assert_eq!(whole(&archive).await, (0, 11));
+    });
+}
+
+/// A cache that answers 304 to a request without `If-None-Match` is no proof that the bucket is empty.
+#[test]
+fn store_that_says_not_modified_to_a_first_read_gets_no_other_archive() {
+    let (packed, store) = (PackedDir::new(3), Arc::new(FaultStore::new(Fault::None)));
+    run(async {
+        let archive = archive(&store);
+        pushed(&archive, packed.some([0]).path()).await.expect("it can be pushed");
+        let before = store.names().await;
+        store.set(Fault::AlwaysNotModified);
+        let refused = pushed(&archive, packed.some([2]).path()).await;
+        let is_named = matches!(refused, Err(Failed::Objects(Error::NotModified { .. })));
+        assert!(is_named, "{refused:?}");
+        assert_eq!(store.names().await, before, "objects are put there");
+        store.set(Fault::None);
+        pushed(&archive, packed.path()).await.expect("it goes on");
         assert_eq!(whole(&archive).await, (0, 11));
     });
 }
