@@ -15,9 +15,9 @@ use crate::support::neve::{LIMIT, Neve, fresh_dir};
 use crate::support::node::wait::{Miss, wait_until};
 use crate::support::recorded::Recorded;
 
-/// Heights behind which a range is settled and packed, and archived heights that the tail has too.
+/// Heights behind which a range is settled and packed, and heights of the tail. Some of them are archived too.
 const BEHIND: u64 = 14;
-const BOTH: u64 = 8;
+const TAIL: u64 = 64;
 
 /// A recorded chain whose whole ranges are in a directory.
 struct Archived {
@@ -70,7 +70,8 @@ fn wait_for_answers(replica: &Neve, last: u64) {
 /// Outcomes of all exchanges of a set.
 fn over_an_archive(set: Set) -> Tally {
     let (archived, dir) = (Archived::new(set), fresh_dir());
-    let (url, first) = (archived.node.url(), archived.end - BOTH);
+    let (url, first) = (archived.node.url(), set.head + 1 - TAIL);
+    assert!(first < archived.end, "archive and tail overlap");
     let start = first.to_string();
     let follow = ["--upstream", &url, "--start", &start, "--backfill-to", "none"];
     let replica = archived.replica(&dir, &follow);

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Instant;
 
+use metrics::gauge;
+
 use super::read_gate::Payer;
 use crate::shared::lock::lock;
 use crate::shared::{Allowance, ClientAddress};
@@ -69,6 +71,10 @@ impl Share {
 
 impl ReadRate {
     pub(super) fn new(rates: ReadRates) -> Self {
+        #[expect(clippy::cast_precision_loss, reason = "a gauge needs no more digits")]
+        let bytes = rates.bytes as f64;
+        gauge!("neve_archive_reads_per_second_limit").set(rates.reads);
+        gauge!("neve_archive_read_bytes_per_second_limit").set(bytes);
         let all = Share::new(rates, 1.0, Instant::now());
         Self { rates, left: Mutex::new(Left { all, addresses: HashMap::new() }) }
     }
