@@ -140,15 +140,18 @@ fn topic_that_equals_the_address_of_its_log_is_packed_as_fields() {
     check(&packing.bytes, &texts);
 }
 
+/// Memory that the tables of a file take.
+fn tables_bytes(file: &[u8]) -> usize {
+    let cache = ModelCache::new(usize::MAX);
+    let _open = PackedFile::open_in(file, &cache).unwrap();
+    cache.bytes()
+}
+
 #[test]
 fn tables_of_many_files_stay_within_the_bound_of_their_cache() {
     let texts = &recorded("v1.15.0")[202..218];
     let packing = packed(texts, 16);
-    let of_one = {
-        let cache = ModelCache::new(usize::MAX);
-        let _open = PackedFile::open_in(&packing.bytes[..], &cache).unwrap();
-        cache.bytes()
-    };
+    let of_one = tables_bytes(&packing.bytes);
     let cache = ModelCache::new(3 * of_one + of_one / 2);
     let open = || PackedFile::open_in(&packing.bytes[..], &cache).unwrap();
     let mut files: Vec<_> = (0..300).map(|_| open()).collect();
@@ -227,13 +230,47 @@ fn read_of_a_height_reads_its_frame_once_and_nothing_else() {
         assert_eq!(file.read(located).unwrap().hash(), height.hash());
         assert_eq!(noting.read.take(), [extent]);
     }
-    // The first look-up compares the checksum of the index.
-    file.find_with(&hashes[0], |_| Ok(Some(()))).unwrap();
-    for hash in &hashes {
-        noting.read.take();
-        file.find_with(hash, |_| Ok(Some(()))).unwrap();
-        assert_eq!(noting.read.take().len(), 2, "the ends of a bucket, and the bucket");
+    let found = |file: &PackedFile<_>, hash| file.find_with(hash, |_| Ok(Some(()))).unwrap();
+    let in_space = |bytes| PackedFile::open_in(&noting, &ModelCache::new(bytes)).unwrap();
+    // Without space for tables, and with space for tables alone.
+    let [unkept, alone] = [0, tables_bytes(&packing.bytes) + 1].map(in_space);
+    assert!(!unkept.is_ready() && alone.is_ready());
+    for (file, reads) in [(&file, 0), (&unkept, 2), (&alone, 2)] {
+        // The first look-up compares the checksum of the index.
+        assert!(found(file, &hashes[0]).is_some());
+        for hash in &hashes {
+            noting.read.take();
+            assert!(found(file, hash).is_some());
+            assert_eq!(noting.read.take().len(), reads, "the ends of a bucket, and the bucket");
+        }
     }
+}
+
+#[test]
+fn hash_index_in_memory_takes_space_of_the_cache_and_goes_with_the_tables() {
+    let packing = packed(&recorded("v1.15.0")[202..218], 16);
+    let look_up = |file: &PackedFile<&[u8]>| {
+        assert_eq!(
+            file.find(&file.hash(*file.heights().start()).unwrap()).unwrap().unwrap().transaction,
+            None
+        );
+    };
+    let cache = ModelCache::new(usize::MAX);
+    let open = |cache| PackedFile::open_in(&packing.bytes[..], cache).unwrap();
+    let (file, tables) = (open(&cache), cache.bytes());
+    (0..2).for_each(|_| look_up(&file));
+    let index = cache.bytes() - tables;
+    assert_eq!(index, packing.parts["hashes"] as usize);
+    drop(file);
+    assert_eq!(cache.bytes(), 0);
+    // Space for the tables of two files, and for one index.
+    let cache = ModelCache::new(2 * tables + index);
+    let files = [open(&cache), open(&cache)];
+    look_up(&files[0]);
+    assert_eq!(cache.bytes(), 2 * tables + index);
+    look_up(&files[1]);
+    assert!(!files[0].is_ready() && cache.bytes() == tables + index);
+    look_up(&files[0]); // by the pages of the file
 }
 
 /// Counts the bytes that `read` unpacks.

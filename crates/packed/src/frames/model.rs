@@ -1,6 +1,7 @@
 //! The parts of a file that all its frames share: directory, template, tables, dictionary.
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use crate::container::bytes::{Bytes, put_varint};
 use crate::container::directory::{self, Entry};
@@ -20,6 +21,8 @@ const CONTENT_BYTES_MAX: usize = 8 << 20;
 pub(crate) struct Model {
     /// Section of the directory, checked.
     directory: Vec<u8>,
+    /// Section of the hash index, checked, from the first look-up on.
+    index: OnceLock<Vec<u8>>,
     pub(crate) chain_id: u64,
     pub(crate) template: Values<'static>,
     pub(crate) tables: Tables,
@@ -50,7 +53,8 @@ impl Model {
             words: BloomBits::new(tables.words.len()),
             shapes: BloomBits::new(tables.log_shapes.len()),
         };
-        Ok(Self { directory: Vec::new(), chain_id, template, tables, dictionary, known })
+        let (directory, index) = (Vec::new(), OnceLock::new());
+        Ok(Self { directory, index, chain_id, template, tables, dictionary, known })
     }
 
     /// Adds the directory, which was checked.
@@ -65,10 +69,21 @@ impl Model {
         directory::read(entries.unwrap_or_default())
     }
 
+    /// Returns the hash index, if a look-up added it.
+    pub(crate) fn index(&self) -> Option<&[u8]> {
+        self.index.get().map(Vec::as_slice)
+    }
+
+    /// Adds the hash index; returns false if another thread did.
+    pub(super) fn add_index(&self, index: Vec<u8>) -> bool {
+        self.index.set(index).is_ok()
+    }
+
     /// Returns the bytes that it takes in memory, about.
     pub(crate) fn bytes(&self) -> usize {
         let bits = self.known.words.bytes() + self.known.shapes.bytes();
-        let own = size_of::<Self>() + self.directory.capacity() + self.template.memory();
+        let index = self.index().map_or(0, <[u8]>::len);
+        let own = size_of::<Self>() + self.directory.capacity() + index + self.template.memory();
         own + self.tables.bytes() + self.dictionary.bytes() + bits
     }
 }

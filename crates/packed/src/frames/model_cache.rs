@@ -1,7 +1,8 @@
 //! Tables and dictionaries of open files in memory: those that were read last, up to a bound.
 //!
 //! A file of mainnet has half a megabyte of them in memory, and a store thousands of files. So a file
-//! reads its own again when it is asked after others have taken their space.
+//! reads its own again when it is asked after others have taken their space. A file in which a hash was looked up has its
+//! hash index beside them, 170 kB more.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -125,6 +126,22 @@ impl CachedModel {
         kept.trim(self.cache.bytes_max);
         kept.slots.push_back(Arc::clone(&self.slot));
         model
+    }
+
+    /// True if the bound leaves space for so many bytes beside `model`. Beyond it they would drive `model` out.
+    pub(crate) fn fits(&self, model: &Model, bytes: usize) -> bool {
+        model.bytes() + bytes <= self.cache.bytes_max
+    }
+
+    /// Adds the hash index to `model`, unless others have taken its space.
+    pub(crate) fn add_index(&self, model: &Arc<Model>, index: Vec<u8>) {
+        let mut kept = self.cache.kept();
+        let is_kept = self.get().is_some_and(|kept| Arc::ptr_eq(&kept, model));
+        let bytes = index.len();
+        if is_kept && model.add_index(index) {
+            kept.bytes += bytes;
+            kept.trim(self.cache.bytes_max);
+        }
     }
 }
 

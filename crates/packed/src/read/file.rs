@@ -29,7 +29,8 @@ const WHOLE_INDEX_BYTES_MAX: u64 = 4 << 20;
 ///
 /// Opening reads and checks the file header, the directory, the tables and the dictionary, and keeps
 /// the header. A read of a height reads the other three again unless they are in memory (see
-/// [`ModelCache`]). The two indexes are checked at their first use.
+/// [`ModelCache`]). The two indexes are checked at their first use. The one of hashes stays in memory from then on, as
+/// long as the tables do.
 ///
 /// No byte on disk is believed because it was right before. A read of a frame, of tables or of the whole
 /// directory compares the checksum of the file; one of an entry or of an index those of its pages, which
@@ -270,9 +271,7 @@ impl<S: Source> PackedFile<S> {
         hash: &B256,
         mut take: impl FnMut(Position) -> Result<Option<T>, PackedError>,
     ) -> Result<Option<T>, PackedError> {
-        let (sums, widths) = self.hashes()?;
-        let part = |range| self.part(Section::Hashes, sums, range);
-        let candidates = hash_index::candidates(part, widths, hash)?;
+        let candidates = self.candidates(hash)?;
         // A place behind the last height is no candidate.
         for at in candidates.into_iter().filter(|at| at.height < self.header.heights) {
             let height = self.header.first + u64::from(at.height);
@@ -282,6 +281,36 @@ impl<S: Source> PackedFile<S> {
             }
         }
         Ok(None)
+    }
+
+    /// Places at which the hash may be, from memory if the tables are there.
+    fn candidates(&self, hash: &B256) -> Result<Vec<Locator>, PackedError> {
+        let ((sums, widths), section) = (self.hashes()?, Section::Hashes);
+        let model = self.model.get();
+        if let Some(model) = &model {
+            self.add_index(model, sums)?;
+        }
+        let Some(index) = model.as_ref().and_then(|model| model.index()) else {
+            return hash_index::candidates(|range| self.part(section, sums, range), widths, hash);
+        };
+        let part = |range: Range<u64>| {
+            let found = index.get(range.start as usize..range.end as usize);
+            let outside = || PackedError::malformed(section.name(), "a part out of bounds");
+            found.map(Cow::Borrowed).ok_or_else(outside)
+        };
+        hash_index::candidates(part, widths, hash)
+    }
+
+    /// Reads the hash index into memory, unless it is there or there is no space: to read and compare two pages takes half
+    /// as long as to unpack a transaction.
+    fn add_index(&self, model: &Arc<Model>, sums: &PageSums) -> Result<(), PackedError> {
+        let length = self.places[Section::Hashes as usize].bytes;
+        let has_space = length <= WHOLE_INDEX_BYTES_MAX && self.model.fits(model, length as usize);
+        if model.index().is_none() && has_space {
+            let index = self.part(Section::Hashes, sums, 0..length)?;
+            self.model.add_index(model, index.into_owned());
+        }
+        Ok(())
     }
 
     /// Returns the heights, ascending, of which a log may have the term (see [`crate::term`]).
