@@ -228,9 +228,9 @@ pub(crate) const METRICS: &[Metric] = metrics! {
         "Reads from the archive beyond --archive-reads-per-second, --archive-read-bytes-per-second (budget) or the half of one \
          address (share); queue: too many waited, of all or of one address; wait: waited for too long; files: requests had too many \
          segments open"
-    Gauge Count "neve_archive_reads_per_second_limit" []
+    Gauge Count "neve_archive_rate_limit_reads" []
         "Reads from the archive that requests may cause in a second, --archive-reads-per-second"
-    Gauge Bytes "neve_archive_read_bytes_per_second_limit" []
+    Gauge Bytes "neve_archive_rate_limit_bytes" []
         "Bytes of such reads in a second, --archive-read-bytes-per-second"
     Gauge Count "neve_archive_breaker_state" []
         "Breaker of reads from the archive: 0 closed, 1 open, 2 half open, which is a probe in flight"

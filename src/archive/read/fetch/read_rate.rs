@@ -73,8 +73,8 @@ impl ReadRate {
     pub(super) fn new(rates: ReadRates) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "a gauge needs no more digits")]
         let bytes = rates.bytes as f64;
-        gauge!("neve_archive_reads_per_second_limit").set(rates.reads);
-        gauge!("neve_archive_read_bytes_per_second_limit").set(bytes);
+        gauge!("neve_archive_rate_limit_reads").set(rates.reads);
+        gauge!("neve_archive_rate_limit_bytes").set(bytes);
         let all = Share::new(rates, 1.0, Instant::now());
         Self { rates, left: Mutex::new(Left { all, addresses: HashMap::new() }) }
     }
