@@ -22,7 +22,7 @@ const LONG_BATCH: Duration = Duration::from_millis(2);
 /// Calls between two looks at the clock.
 const LOOK_EVERY: usize = 8;
 
-/// Reason why a batch stops before its end.
+/// Reason why a batch stops before its end. An [`Unanswered`] message of a split batch stops nothing.
 enum BatchStop {
     /// The batch as a whole has this reply.
     With(Box<RpcResponse>),

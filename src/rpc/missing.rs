@@ -6,7 +6,8 @@ use neve_jsonrpc::RpcError;
 
 use crate::rpc::methods::Miss;
 
-/// Reason why a message has no answer in the batch or body that it is in.
+/// Reason why a message has no answer in the batch or body that it is in. An error of the node is an answer, so it is
+/// none of these; a message that is no call has a [`Unanswered::Silent`] and no [`QueryError`](crate::rpc::methods::QueryError).
 pub(super) enum Unanswered {
     /// The message is a notification or a response.
     Silent,
@@ -18,9 +19,11 @@ pub(super) enum Unanswered {
     Cold,
 }
 
-/// A miss, with what names it.
+/// Cause of a missed message: a [`Miss`] is of a query, and a method that is not served has no query.
 pub(super) enum Missing {
+    /// Data that neve does not have.
     Data(Miss),
+    /// Name of a method that neve does not serve.
     Method(String),
 }
 

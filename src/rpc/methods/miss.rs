@@ -6,7 +6,8 @@ use neve_store::residency::Cold;
 
 use crate::shared::MissReason;
 
-/// Reason why a full node must be asked.
+/// Reason why a full node must be asked, with what is missing: the text of the refusal names it. Metrics have its
+/// [`MissReason`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Miss {
     /// Nothing is stored yet.
@@ -52,7 +53,7 @@ impl Miss {
     }
 }
 
-/// Reason why a query has no result.
+/// Reason why a query has no result. A query can fail in more ways than a read of the store ([`NotRead`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum QueryError {
     /// A full node must be asked.
@@ -102,7 +103,8 @@ impl From<NotRead> for QueryError {
     }
 }
 
-/// Reason why something stored is not read.
+/// Reason why something stored is not read, for JSON-RPC and for documents. Only these two: a read has no error of the
+/// node, and reserves no memory of clients, as a query does ([`QueryError`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotRead {
     /// The data is not there.
