@@ -304,9 +304,11 @@ impl<S: Source> PackedFile<S> {
     /// Reads the hash index into memory, unless it is there or there is no space: to read and compare two pages takes half
     /// as long as to unpack a transaction.
     fn add_index(&self, model: &Arc<Model>, sums: &PageSums) -> Result<(), PackedError> {
+        if model.index().is_some() {
+            return Ok(());
+        }
         let length = self.places[Section::Hashes as usize].bytes;
-        let has_space = length <= WHOLE_INDEX_BYTES_MAX && self.model.fits(model, length as usize);
-        if model.index().is_none() && has_space {
+        if length <= WHOLE_INDEX_BYTES_MAX && self.model.fits(model, length as usize) {
             let index = self.part(Section::Hashes, sums, 0..length)?;
             self.model.add_index(model, index.into_owned());
         }
