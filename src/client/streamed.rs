@@ -3,8 +3,11 @@
 //! hyper's connections, kept here: hyper-util's pool finds them by the address, which it hashes twice
 //! for each request, and prepares a connection besides for the case that none is kept.
 
+mod gathered;
+
 use std::error::Error as StdError;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -20,14 +23,16 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use tokio::time::{Instant, sleep};
 use tower_service::Service;
 
+use self::gathered::Gathered;
 use super::connector::connector;
 use super::http::AGENT;
 use super::secrets::remember;
+use crate::body::ConnectionWakes;
 use crate::config::Endpoint;
 use crate::shared::lock::lock;
 
-/// Bytes that a connection reads at a time, and the bound of a response's head. A size that adapts
-/// would let longer heads pass.
+/// Bytes that a connection reads at a time at most, and the bound of a response's head. A read of a short
+/// response has 8 KiB: the allocator's thread cache has such buffers, and none of 64 KiB.
 pub(crate) const STREAM_READ_BYTES: usize = 64 << 10;
 /// Time after which an idle connection closes: less than any usual server takes, or requests would
 /// meet the end of their connection.
@@ -165,10 +170,16 @@ impl StreamClient {
         let connecting = connector.call(self.endpoint.rpc.reveal().clone());
         let stream = connecting.await.map_err(StreamError::Connect)?;
         let mut builder = Builder::new();
-        builder.read_buf_exact_size(Some(STREAM_READ_BYTES));
-        let shaken = builder.handshake(stream).await;
-        let (sender, connection) = shaken.map_err(|error| StreamError::Connect(error.into()))?;
-        tokio::spawn(connection); // its error reaches the request
+        // The second bound holds for heads: the buffer grows by doubling, beyond the first one.
+        builder.max_buf_size(STREAM_READ_BYTES).max_header_size(STREAM_READ_BYTES);
+        let shaken = builder.handshake(Gathered(stream)).await;
+        let (sender, mut connection) =
+            shaken.map_err(|error| StreamError::Connect(error.into()))?;
+        let mut wakes = ConnectionWakes::default();
+        // Its error reaches the request.
+        tokio::spawn(poll_fn(move |context| {
+            Pin::new(&mut connection).poll(&mut wakes.context(context))
+        }));
         Ok(sender)
     }
 

@@ -76,10 +76,15 @@ impl UpstreamBreaker {
         }
     }
 
+    /// True if so many requests failed that a probe may be due.
+    pub(super) fn is_suspect(&self) -> bool {
+        self.failures >= FAILURES_MAX
+    }
+
     /// True if a probe is due; the caller makes it, and notes its outcome.
     pub(super) fn begins_probe(&mut self, now: Instant) -> bool {
         let is_probed = self.probed.is_some_and(|until| now < until);
-        let is_due = self.failures >= FAILURES_MAX && !is_probed && self.allows(now);
+        let is_due = self.is_suspect() && !is_probed && self.allows(now);
         if is_due {
             self.probed = Some(now + PROBE_MAX);
         }

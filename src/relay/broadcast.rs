@@ -200,7 +200,7 @@ impl Relay {
         deadline: TokioInstant,
     ) -> impl Future<Output = Result<Responses, Failure>> + use<> {
         let (state, client) = (Arc::clone(&self.state), self.clients[place].clone());
-        let (body, more) = (request.body.clone(), request.headers(state.number));
+        let (body, more) = (request.body.clone(), request.headers(&state.hop));
         async move {
             let asking = ask(&state, place, sent, client.send(None, body, more));
             timeout_at(deadline, asking).await.unwrap_or_else(|_| {

@@ -19,7 +19,7 @@ use self::tried::is_last;
 pub(super) use self::tried::{Tried, UpstreamOutcome};
 use super::failure::Failure;
 use super::gate::UpstreamGate;
-use super::hops::Hops;
+use super::hops::{Hops, OwnHop};
 use super::lacks::Lack;
 use super::state::{Candidate, RelayState};
 use super::upstream_response::{BegunBody, Counted, UpstreamBody, UpstreamResponse, Veil};
@@ -83,10 +83,10 @@ pub(crate) struct RelayRequest {
 }
 
 impl RelayRequest {
-    /// Headers of the way that the request came, at the neve of number `own`, and of its trace.
+    /// Headers of the way that the request came, at this neve, and of its trace.
     pub(super) fn headers(
         &self,
-        own: u64,
+        own: &OwnHop,
     ) -> impl Iterator<Item = (Option<HeaderName>, HeaderValue)> + use<> {
         let via = self.hops.value(own).map(|via| (Some(VIA), via));
         self.trace.clone().into_iter().chain(via)
@@ -292,7 +292,7 @@ impl Relay {
             began = Instant::now();
         }
         let (path, body) = (request.path.as_ref(), request.body.clone());
-        let more = request.headers(self.state.number);
+        let more = request.headers(&self.state.hop);
         let sent = self.clients[place].send(path, body, more).await;
         // Only a connection that never came about proves that the upstream has nothing of the
         // request.
@@ -356,7 +356,7 @@ impl Relay {
             result: &'a str,
         }
         let call = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber","params":[]}"#;
-        let more = request.headers(self.state.number);
+        let more = request.headers(&self.state.hop);
         let body = ask_own(&self.state, &self.clients[place], place, call, more).await.ok()?;
         let Number { result } = serde_json::from_slice(body.short()?).ok()?;
         height(result)

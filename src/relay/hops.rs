@@ -20,6 +20,21 @@ pub(crate) struct Hops {
     len: usize,
 }
 
+/// The hop that this neve adds to `Via`.
+pub(crate) struct OwnHop {
+    /// Number that no other neve has.
+    pub(super) number: u64,
+    /// Value of a request that came through no other neve, as nearly all do.
+    value: HeaderValue,
+}
+
+impl OwnHop {
+    pub(super) fn new(number: u64) -> Self {
+        let value = HeaderValue::try_from(format!("{NAME}{number:016x}"));
+        Self { number, value: value.expect("a name of letters and digits") }
+    }
+}
+
 impl Hops {
     /// Reads the way of a request to the neve of number `own`, unless it may not go on.
     pub(crate) fn of(headers: &HeaderMap, own: u64) -> Result<Self, Failure> {
@@ -34,13 +49,16 @@ impl Hops {
         Ok(hops)
     }
 
-    /// Value of `Via` of a request that the neve of number `own` makes.
-    pub(super) fn value(&self, own: u64) -> Option<HeaderValue> {
+    /// Value of `Via` of a request that this neve makes.
+    pub(super) fn value(&self, own: &OwnHop) -> Option<HeaderValue> {
+        if self.len == 0 {
+            return Some(own.value.clone());
+        }
         let mut text = String::with_capacity((self.len + 1) * (NAME.len() + 18));
         for number in &self.numbers[..self.len] {
             let _ = write!(text, "{NAME}{number:016x}, "); // to a String, which cannot fail
         }
-        let _ = write!(text, "{NAME}{own:016x}");
+        let _ = write!(text, "{NAME}{:016x}", own.number);
         HeaderValue::try_from(text).ok()
     }
 }
@@ -62,9 +80,9 @@ mod tests {
     fn way_of_a_request_grows_by_this_neve_and_names_nobody_else() {
         let via = headers(&["1.1 client.example, 1.1 neve-000000000000000a", "1.0 fred"]);
         let hops = Hops::of(&via, 0xff).unwrap();
-        let value = hops.value(0xff).unwrap();
+        let value = hops.value(&OwnHop::new(0xff)).unwrap();
         assert_eq!(value, "1.1 neve-000000000000000a, 1.1 neve-00000000000000ff");
-        assert_eq!(Hops::default().value(1).unwrap(), "1.1 neve-0000000000000001");
+        assert_eq!(Hops::default().value(&OwnHop::new(1)).unwrap(), "1.1 neve-0000000000000001");
         let odd = headers(&["1.1 neve-zz, 1.1 neve-1, neve-000000000000000a, \u{e9}"]);
         assert_eq!(Hops::of(&odd, 1), Ok(Hops::default()));
     }

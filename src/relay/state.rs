@@ -12,7 +12,7 @@ use tracing::warn;
 use super::failure::Failure;
 use super::gate::{UpstreamGate, UpstreamRank};
 use super::hedge::HedgeBudget;
-use super::hops::Hops;
+use super::hops::{Hops, OwnHop};
 use super::issued::Issued;
 use super::lacks::Lack;
 use super::upstream_response::transactions_bytes_held;
@@ -45,8 +45,8 @@ pub(crate) struct RelayState {
     /// Filters that upstreams opened.
     issued: Mutex<Issued>,
     pub(super) hedges: HedgeBudget,
-    /// Number of this neve in `Via`.
-    pub(super) number: u64,
+    /// The hop that this neve adds to `Via`.
+    pub(super) hop: OwnHop,
     /// Requests of broadcasts in flight at each endpoint, which may outlive their clients.
     pub(super) sending: Vec<Arc<Semaphore>>,
     /// Head of each endpoint that is not followed.
@@ -91,7 +91,7 @@ impl RelayState {
             Some((rule.clone(), place))
         });
         let rules = rules.collect();
-        let number = random();
+        let hop = OwnHop::new(random());
         // Apart for each: one that stalls takes no place at another.
         let sending = |_: &Endpoint| Arc::new(Semaphore::new(config.in_flight_total_max));
         let sending = endpoints.iter().map(sending).collect();
@@ -109,7 +109,7 @@ impl RelayState {
             gates,
             issued,
             hedges,
-            number,
+            hop,
             sending,
             own_heads,
         })
@@ -129,7 +129,7 @@ impl RelayState {
 
     /// Reads the way of a request, unless it may not go on.
     pub(crate) fn hops(&self, headers: &HeaderMap) -> Result<Hops, Failure> {
-        Hops::of(headers, self.number)
+        Hops::of(headers, self.hop.number)
     }
 
     pub(super) fn gate(&self, place: usize) -> MutexGuard<'_, UpstreamGate> {
@@ -315,8 +315,9 @@ impl RelayState {
         response: &[u8],
         address: ClientAddress,
     ) -> Option<Lack> {
-        let (place, now) = (candidate.place, Instant::now());
+        let place = candidate.place;
         if !calls.opening.is_empty() {
+            let now = Instant::now();
             lock(&self.issued).note(response, &calls.opening, (place, address), now);
         }
         // There is no other, or an error alone would speak for all calls of a batch.
@@ -326,7 +327,7 @@ impl RelayState {
         let lack = Lack::of(response, calls, head)?;
         // An upstream that is behind may have the block soon.
         if !lack.is_of_block() || !candidate.behind && self.reaches(candidate, calls.height) {
-            self.gate(place).lacks.learn(lack, calls, now);
+            self.gate(place).lacks.learn(lack, calls, Instant::now());
         }
         Some(lack)
     }

@@ -1,12 +1,12 @@
 //! An upstream's response on its way to a client: streamed, never held whole.
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use http_body_util::BodyExt;
 use hyper::StatusCode;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::HeaderValue;
@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::failure::Failure;
+use crate::body::poll_part;
 use crate::client::{KeySearch, STREAM_READ_BYTES, Tick};
 use crate::rpc::Transactions;
 
@@ -234,11 +235,14 @@ impl BegunBody {
             return Ok(Self { begin: Bytes::new(), rest: Some(body) });
         }
         let (mut first, mut all) = (Bytes::new(), BytesMut::new());
-        while let Some(frame) = body.frame().await {
+        while let Some(frame) = poll_fn(|context| poll_part(&mut body, context)).await {
             let frame = frame.map_err(|_| Failure::Unreachable)?;
             let Ok(data) = frame.into_data() else { continue }; // trailers are not relayed
             if first.is_empty() {
-                first = data; // nearly always all
+                if body.is_end_stream() && data.len() <= max {
+                    return Ok(Self::whole(data)); // nearly always
+                }
+                first = data;
             } else {
                 if all.is_empty() {
                     all.extend_from_slice(&first);

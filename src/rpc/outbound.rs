@@ -58,10 +58,11 @@ impl Outbound {
     /// A call that stands alone.
     pub(crate) fn single(message: &Message<'_>) -> Self {
         let mut outbound = Self::empty(false);
-        outbound.add(message);
-        outbound.purpose = if is_transaction(message) {
+        let method = message.method();
+        outbound.add(message, &method);
+        outbound.purpose = if is_transaction(message, &method) {
             Purpose::Transactions
-        } else if is_subscription(&message.method()) {
+        } else if is_subscription(&method) {
             Purpose::Subscription
         } else {
             Purpose::Any
@@ -72,7 +73,7 @@ impl Outbound {
     /// All of a batch.
     pub(super) fn batch(messages: &[Message<'_>]) -> Self {
         let mut outbound = Self::empty(true);
-        messages.iter().for_each(|message| outbound.add(message));
+        messages.iter().for_each(|message| outbound.add(message, &message.method()));
         outbound.end();
         outbound
     }
@@ -120,19 +121,19 @@ impl Outbound {
         }
     }
 
-    fn add(&mut self, message: &Message<'_>) {
+    fn add(&mut self, message: &Message<'_>, method: &str) {
         let id = matches!(message.kind(), Kind::Call | Kind::Invalid).then(|| message.id());
-        self.add_as(message, id);
+        self.add_as(message, method, id);
     }
 
     /// Adds a call whose id is its number among the calls, or a notification.
     pub(super) fn add_numbered(&mut self, message: &Message<'_>) {
         let number = itoa::Buffer::new().format(self.ids.len()).to_owned();
         let id = (message.kind() == Kind::Call).then_some(number.as_bytes());
-        self.add_as(message, id);
+        self.add_as(message, &message.method(), id);
     }
 
-    fn add_as(&mut self, message: &Message<'_>, id: Option<&[u8]>) {
+    fn add_as(&mut self, message: &Message<'_>, method: &str, id: Option<&[u8]>) {
         let kind = message.kind();
         if kind == Kind::Response {
             return; // no server answers it
@@ -143,14 +144,13 @@ impl Outbound {
         match (kind, id) {
             (Kind::Invalid, id) => write_invalid(&mut self.body, id.unwrap_or(b"null")),
             (_, id) => {
-                let method = message.method();
                 let params = message.params().map_or(0, <[u8]>::len);
                 self.body.reserve(method.len() + params + id.map_or(0, <[u8]>::len) + CALL_BYTES);
                 let start = self.body.len();
-                write_call(&mut self.body, id, &method, message.params());
+                write_call(&mut self.body, id, method, message.params());
                 // One call with an effect is enough: a second upstream would execute it again.
-                self.repeatable &= only_reads(&method);
-                let named = self.facts.add(id, &method, message.params());
+                self.repeatable &= only_reads(method);
+                let named = self.facts.add(id, method, message.params());
                 // A lone call goes to the filter's upstream as a whole. Only a batch may have to be
                 // divided.
                 if let Some(filter) = named.filter(|_| self.batch) {

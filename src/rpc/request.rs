@@ -230,7 +230,7 @@ impl Rpc {
         // upstream's cannot.
         let subscribes =
             matches!(why, Missing::Method(_)) && self.misses.relays_subscription(&method);
-        if subscribes || self.relays(message) {
+        if subscribes || self.relays_by(message, &method) {
             return RpcResponse::Relay(Outbound::single(message));
         }
         self.refuse(message, why)
@@ -239,7 +239,12 @@ impl Rpc {
     /// True if an upstream may answer a missed call. No upstream knows a filter that neve made: it would say that the
     /// filter is gone.
     pub(super) fn relays(&self, message: &Message<'_>) -> bool {
-        self.misses.relays(&message.method()) && !self.is_about_own_filter(message)
+        self.relays_by(message, &message.method())
+    }
+
+    /// True if an upstream may answer a missed call of this method.
+    fn relays_by(&self, message: &Message<'_>, method: &str) -> bool {
+        self.misses.relays(method) && !self.is_about_own_filter(message)
     }
 
     fn is_about_own_filter(&self, message: &Message<'_>) -> bool {

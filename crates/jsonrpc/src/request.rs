@@ -230,8 +230,10 @@ impl<'a> Message<'a> {
 
     /// The method, if it is served.
     pub fn served(&self) -> Option<Method> {
-        inside(self.method).and_then(Method::from_name).or_else(|| {
-            Method::from_name(&*self.method()) // escapes are as good as what they stand for
+        let name = inside(self.method)?;
+        Method::from_name(name).or_else(|| {
+            // Escapes are as good as what they stand for. Without one the name is as it came.
+            name.contains(&b'\\').then(|| self.method()).and_then(|name| Method::from_name(&*name))
         })
     }
 

@@ -181,13 +181,13 @@ impl MissPolicy {
     /// True if a call of `method` that is a miss is relayed.
     pub(crate) fn relays(&self, method: &str) -> bool {
         let relay = self.relay.as_ref();
-        relay.is_some_and(|methods| methods.allow(method) && !is_subscription(method))
+        relay.is_some_and(|methods| !is_subscription(method) && methods.allow(method))
     }
 
     /// True if a subscription of a kind that neve does not have is relayed.
     pub(crate) fn relays_subscription(&self, method: &str) -> bool {
         let relay = self.relay.as_ref();
-        relay.is_some_and(|methods| methods.allow(method) && is_subscription(method))
+        relay.is_some_and(|methods| is_subscription(method) && methods.allow(method))
     }
 }
 

@@ -25,6 +25,7 @@ use tracing::{debug, warn};
 
 use super::http2;
 use super::service::{Client, Service, closing_unless};
+use crate::body::ConnectionWakes;
 use crate::http::response::HttpBody;
 use crate::http::socket::{HyperSocket, IdleState};
 use crate::http::ws::{Accepted, Upgrade};
@@ -103,9 +104,9 @@ async fn talk(
     // Not `with_upgrades`: after a request with any `Upgrade` hyper would keep the socket at the end, and return it to no caller.
     let mut connection = builder(&place.load()).serve_connection(TokioIo::new(socket), respond);
     let mut draining = pin!(draining(drain));
-    let mut told = false;
+    let (mut told, mut wakes) = (false, ConnectionWakes::default());
     let ended = poll_fn(|context| {
-        let polled = Pin::new(&mut connection).poll(context);
+        let polled = Pin::new(&mut connection).poll(&mut wakes.context(context));
         if polled.is_ready() || told {
             return polled;
         }
@@ -120,7 +121,7 @@ async fn talk(
             return Poll::Pending;
         }
         Pin::new(&mut connection).graceful_shutdown();
-        let polled = Pin::new(&mut connection).poll(context);
+        let polled = Pin::new(&mut connection).poll(&mut wakes.context(context));
         if polled.is_pending() {
             quiet.unpark(); // a response is in flight
         }

@@ -9,6 +9,7 @@ use hyper::Request;
 use hyper::body::{Body, Incoming};
 use hyper::header::EXPECT;
 
+use crate::body::poll_part;
 use crate::http::socket::IdleState;
 use crate::shared::{Account, FREE_BYTES, Holder, Reservation};
 
@@ -49,16 +50,15 @@ pub(crate) enum Unread {
 /// memory: a buffer of the declared length fills as it comes; one that grows is counted with all
 /// that it has.
 pub(crate) async fn read(
-    body: Incoming,
+    mut body: Incoming,
     limit: usize,
     account: Account<'_>,
 ) -> Result<Whole, Unread> {
     let declared = body.size_hint().exact().and_then(|len| usize::try_from(len).ok());
     let declared = declared.filter(|len| *len <= limit);
-    let mut body = pin!(body);
     let (mut all, mut len, mut taken, mut refused) = (BytesMut::new(), 0, None, false);
     let mut ended = true;
-    while let Some(frame) = poll_fn(|context| body.as_mut().poll_frame(context)).await {
+    while let Some(frame) = poll_fn(|context| poll_part(&mut body, context)).await {
         let Ok(data) = frame.map_err(|_| Unread::Broken)?.into_data() else { continue };
         if len == 0 && body.is_end_stream() {
             return Ok(Whole::from(cut(data, limit))); // nearly always, and not copied

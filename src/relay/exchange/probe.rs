@@ -22,14 +22,17 @@ const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[
 impl Relay {
     /// Asks an upstream beside the calls of clients, if some of these failed and no other probe is in flight.
     pub(in crate::relay) fn probe_if_due(&self, place: usize) {
-        if self.state.gate(place).breaker.begins_probe(Instant::now()) {
+        let mut gate = self.state.gate(place);
+        // The clock is read only if it decides: this is asked twice a call.
+        if gate.breaker.is_suspect() && gate.breaker.begins_probe(Instant::now()) {
+            drop(gate);
             tokio::spawn(probe(Arc::clone(&self.state), self.clients[place].clone(), place));
         }
     }
 }
 
 async fn probe(state: Arc<RelayState>, client: StreamClient, place: usize) {
-    let via = Hops::default().value(state.number).map(|via| (Some(VIA), via));
+    let via = Hops::default().value(&state.hop).map(|via| (Some(VIA), via));
     let asked = timeout(PROBE_MAX, ask_own(&state, &client, place, PROBE, via)).await;
     let works = match asked {
         Ok(Ok(body)) => body.may_be_response(),

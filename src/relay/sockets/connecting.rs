@@ -79,7 +79,7 @@ async fn open(
 ) -> Result<(WebSocketStream<Metered>, Coming), NotOpened> {
     let coming = Coming::default();
     let metered = |io| Metered::new(io, held, BASE, coming.clone());
-    let socket = client.open(opening.hops.value(state.number), metered).await?;
+    let socket = client.open(opening.hops.value(&state.hop), metered).await?;
     // The bytes so far were those of the handshake, and of no message.
     coming.ends();
     Ok((socket, coming))

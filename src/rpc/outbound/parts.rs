@@ -34,16 +34,18 @@ impl BatchPart {
     }
 }
 
-/// True if a message sends a transaction.
-pub(super) fn is_transaction(message: &Message<'_>) -> bool {
-    matches!(message.kind(), Kind::Call | Kind::Notification) && message.method() == SEND
+/// True if a message, which is of `method`, sends a transaction.
+pub(super) fn is_transaction(message: &Message<'_>, method: &str) -> bool {
+    method == SEND && matches!(message.kind(), Kind::Call | Kind::Notification)
 }
 
 impl Outbound {
     /// True if a batch has transactions that go to all upstreams if `broadcasts` says so, or calls that name filters,
     /// which may be of several upstreams.
     pub(in crate::rpc) fn has_parts(&self, messages: &[Message<'_>], broadcasts: bool) -> bool {
-        self.names_filters() || broadcasts && messages.iter().any(is_transaction)
+        self.names_filters()
+            || broadcasts
+                && messages.iter().any(|message| is_transaction(message, &message.method()))
     }
 
     /// True if some of its calls may go to an upstream of their own.
@@ -59,7 +61,7 @@ impl Outbound {
     /// Adds a call or notification to a batch; a transaction to those that go to all upstreams, if
     /// `broadcasts` says so.
     pub(in crate::rpc) fn add_to_part(&mut self, message: &Message<'_>, broadcasts: bool) {
-        if !broadcasts || !is_transaction(message) {
+        if !broadcasts || !is_transaction(message, &message.method()) {
             return self.add_numbered(message);
         }
         let part = self.transactions.get_or_insert_with(|| Box::new(BatchPart::empty()));

@@ -114,11 +114,12 @@ fn odd_response_is_an_error_and_brings_nothing_along() {
     let json = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close, x-hop\r\n";
     let body = r#"{"jsonrpc":"2.0","id":7,"result":"0x1"}"#;
     let length = format!("Content-Length: {}\r\n\r\n{body}", body.len());
-    let long = "x".repeat(100_000);
-    let [no_length, moved, long_head, coded, two_lengths, html, old] = [
+    let long = |bytes| "x".repeat(bytes);
+    let [no_length, moved, long_head, longer_head, coded, two_lengths, html, old] = [
         format!("{json}\r\n{}", &body[..20]),
         format!("HTTP/1.1 302 Found\r\n{close}Location: http://x/?key=secret\r\n{length}"),
-        format!("{json}X-Long: {long}\r\n{length}"),
+        format!("{json}X-Long: {}\r\n{length}", long(64 << 10)),
+        format!("{json}X-Long: {}\r\n{length}", long(100_000)),
         format!("{json}Content-Encoding: gzip\r\n{length}"),
         format!("{json}Content-Length: 3\r\n{length}"),
         format!("HTTP/1.1 200 OK\r\n{close}Content-Type: text/html\r\n{length}"),
@@ -130,6 +131,7 @@ fn odd_response_is_an_error_and_brings_nothing_along() {
         (old, "relay: the upstream's response has no length"),
         (moved, "relay: the upstream answered with HTTP 302"),
         (long_head, unreachable),
+        (longer_head, unreachable),
         (two_lengths, unreachable),
         (coded, "relay: the upstream's response is not JSON"),
         (html, "relay: the upstream's response is not JSON"),
