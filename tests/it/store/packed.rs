@@ -234,7 +234,9 @@ fn packed_heights_are_sent_uncompressed_to_a_client_that_takes_codings() {
 #[test]
 fn a_read_of_a_packed_height_unpacks_only_what_it_needs() {
     let (node, dir) = (chain(), tempfile::tempdir().expect("a directory can be made"));
-    let neve = start(dir.path(), &node, "0B");
+    // The scrubber unpacks what it reads, and begins five seconds after the start.
+    let options = ["--unpacked-bytes", "0B", "--scrub-bytes-per-second", "none"];
+    let neve = start_with(dir.path(), &node, &options);
     wait_until_packed(&neve);
     let mut client = neve.client();
     let mut unpacked = |method: &str, params: &str| {
