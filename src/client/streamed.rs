@@ -31,9 +31,11 @@ use crate::body::ConnectionWakes;
 use crate::config::Endpoint;
 use crate::shared::lock::lock;
 
-/// Bytes that a connection reads at a time at most, and the bound of a response's head. A read of a short
-/// response has 8 KiB: the allocator's thread cache has such buffers, and none of 64 KiB.
+/// Memory of one read of a connection, at most.
 pub(crate) const STREAM_READ_BYTES: usize = 64 << 10;
+/// Bound of a response's head, and of the bytes for which hyper makes room before a read. Its buffer begins with 8 KiB,
+/// which the allocator's thread cache has, and doubles: it has less than twice this.
+const READ_AHEAD_BYTES: usize = STREAM_READ_BYTES / 2;
 /// Time after which an idle connection closes: less than any usual server takes, or requests would
 /// meet the end of their connection.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -171,7 +173,7 @@ impl StreamClient {
         let stream = connecting.await.map_err(StreamError::Connect)?;
         let mut builder = Builder::new();
         // The second bound holds for heads: the buffer grows by doubling, beyond the first one.
-        builder.max_buf_size(STREAM_READ_BYTES).max_header_size(STREAM_READ_BYTES);
+        builder.max_buf_size(READ_AHEAD_BYTES).max_header_size(READ_AHEAD_BYTES);
         let shaken = builder.handshake(Gathered(stream)).await;
         let (sender, mut connection) =
             shaken.map_err(|error| StreamError::Connect(error.into()))?;

@@ -1,10 +1,12 @@
 //! Space that is left: disk and memory against their bounds, and the time until the disk is full.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use neve_store::{Reader, Retention};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 /// Newest heights from which pace and size of heights are taken.
 const NEWEST: u64 = 1024;
@@ -19,6 +21,31 @@ pub(crate) struct CapacityBounds {
     pub(crate) disk: DiskBounds,
     /// Open connections of each listener. A reload replaces it.
     pub(crate) connections: AtomicUsize,
+}
+
+/// Downloads and streams of mirrors, which together are bounded.
+#[derive(Debug)]
+pub(crate) struct MirrorPlaces {
+    /// The places that are free.
+    pub(crate) free: Arc<Semaphore>,
+    max: usize,
+}
+
+impl MirrorPlaces {
+    /// Free places for `max`; none if neve serves no mirrors.
+    pub(crate) fn new(max: usize) -> Self {
+        Self { free: Arc::new(Semaphore::new(max)), max }
+    }
+
+    /// Places that are taken; `None` if neve serves no mirrors.
+    pub(super) fn open(&self) -> Option<usize> {
+        (self.max > 0).then(|| self.max.saturating_sub(self.free.available_permits()))
+    }
+
+    /// Their object in /health.
+    pub(super) fn object(&self) -> Value {
+        self.open().map_or(Value::Null, |open| json!({ "open": open, "max": self.max }))
+    }
 }
 
 /// Bounds of the disk.

@@ -12,7 +12,9 @@ use neve_jsonrpc::Rules;
 use neve_store::Identity;
 use serde_json::{Value, json};
 
-use super::capacity::{CapacityBounds, DiskUse, Growth, TimeToFull, tiers, time_to_full};
+use super::capacity::{
+    CapacityBounds, DiskUse, Growth, MirrorPlaces, TimeToFull, tiers, time_to_full,
+};
 use super::metrics::MetricsPage;
 use super::process::{self, Memory};
 use crate::config::settings::LiveReady;
@@ -48,6 +50,8 @@ pub(crate) struct Admin {
     pub thread_counters: Vec<Arc<ThreadCounters>>,
     /// Number of open connections of clients.
     pub connections: Arc<AtomicUsize>,
+    /// Downloads and streams of mirrors.
+    pub(crate) mirrors: MirrorPlaces,
     /// Bytes of blocks that wait for the disk.
     pub queue_bytes: Arc<AtomicU64>,
     /// Budget of blocks in flight.
@@ -129,6 +133,7 @@ impl Admin {
             "blocks": self.blocks(),
             "backfill": self.backfill(),
             "mirror": self.mirror(),
+            "mirrors": self.mirrors.object(),
             "archive": self.archive(),
             "upstreams": self.status.upstreams().iter().map(upstream).collect::<Vec<_>>(),
             "upstream": {
@@ -294,6 +299,7 @@ impl Admin {
         set("neve_store_writable", Some(writable.into()));
         set("neve_ingest_queue_bytes", Some(self.queue_bytes.load(Ordering::Relaxed)));
         set("neve_http_connections", Some(self.connections.load(Ordering::Relaxed) as u64));
+        set("neve_mirror_connections", self.mirrors.open().map(|open| open as u64));
         set("neve_store_bound_bytes", self.bounds.disk.retention.bytes);
         let full = self.time_to_full().map_or(f64::INFINITY, |full| full.seconds);
         gauge!("neve_store_time_to_full_seconds").set(full);

@@ -268,6 +268,8 @@ pub(crate) const METRICS: &[Metric] = metrics! {
         "Heights evicted before they were in the archive"
     Gauge Seconds "neve_archive_manifest_put_timestamp_seconds" []
         "Time at which the manifest of the archive was put, by the clock of the store"
+    Gauge Count "neve_mirror_connections" []
+        "Open downloads and streams of mirrors, of --mirrors-max; absent without --serve-mirrors"
     Counter Bytes "neve_mirror_sent_bytes_total" []
         "Bytes of segments, packed files and records sent to mirrors"
     Counter Count "neve_mirror_sent_records_total" []

@@ -20,7 +20,7 @@ pub(crate) mod page;
 pub(crate) mod process;
 pub(crate) mod progress;
 
-pub(crate) use capacity::{CapacityBounds, DiskBounds};
+pub(crate) use capacity::{CapacityBounds, DiskBounds, MirrorPlaces};
 pub(crate) use health::{Admin, Pages};
 pub(crate) use metric_table::help_of;
 #[cfg(test)]

@@ -13,7 +13,7 @@ pub(crate) const PAGE: &str = include_str!("page/page.html");
 /// runs nothing else, also if a text from an upstream contains a script.
 const POLICY: &str = "default-src 'none'; \
     style-src 'sha256-MvGR0bHYtzx9P2fkeU/D7s2s4ib49WM4/Th/wr+wtuI='; \
-    script-src 'sha256-+MPoKLhlfE+Wq3KjPTo0HjrMgqK/J2FL0NsSCLrE/b4='; \
+    script-src 'sha256-aTQXhw7HC9iyNQNIkuk60GKRK3hQ0cHOsQPQz01cqwc='; \
     connect-src 'self'; \
     base-uri 'none'; \
     form-action 'none'; \

@@ -253,6 +253,9 @@ impl BegunBody {
                 let begin = if all.is_empty() { first } else { all.freeze() };
                 return Ok(Self { begin, rest: Some(body) });
             }
+            if body.is_end_stream() {
+                break;
+            }
         }
         Ok(Self::whole(if all.is_empty() { first } else { all.freeze() }))
     }

@@ -45,6 +45,14 @@ fn every_served_method_is_decoded() {
 }
 
 #[test]
+fn name_with_an_escape_is_that_of_its_letters() {
+    let asked = |name: &str| query(name, "[]", Rules::Helicon);
+    assert_eq!(asked(r"\u0065th_chainId"), asked("eth_chainId"));
+    assert_ne!(asked("eth_chainId"), Err(NoQuery::NotServed));
+    assert_ne!(asked(r"eth_chainId\u0000"), asked("eth_chainId"));
+}
+
+#[test]
 fn topics_are_read_by_position() {
     let (a, b) = ([0x11; 32], [0x22; 32]);
     let cases = [

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
@@ -250,7 +250,7 @@ fn mirror_endpoint(
     (mirrors_max > 0).then(|| MirrorEndpoint {
         serving: Arc::clone(serving),
         dir: admin.data_dir.clone(),
-        room: Arc::new(Semaphore::new(mirrors_max)),
+        room: Arc::clone(&admin.mirrors.free),
         seats: Seats::new(MirrorEndpoint::share(mirrors_max)),
         drain: drain.clone(),
     })

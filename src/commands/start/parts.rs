@@ -31,7 +31,7 @@ use crate::http::relay::RelayShared;
 use crate::ingest::{Ingest, writer};
 #[cfg(feature = "archive")]
 use crate::observe::process;
-use crate::observe::{Admin, CapacityBounds, DiskBounds};
+use crate::observe::{Admin, CapacityBounds, DiskBounds, MirrorPlaces};
 use crate::relay::RelayState;
 use crate::shared::{IngestBudget, MemoryBudget, Serving, StageTimes, Status};
 use crate::upstream::PoolSlot;
@@ -214,6 +214,7 @@ impl Parts {
             status: Arc::clone(&self.status),
             thread_counters: Vec::new(),
             connections: Arc::default(),
+            mirrors: MirrorPlaces::new(config.http.mirrors_max),
             queue_bytes: Arc::clone(&self.queued),
             budget: self.budget.clone(),
             busy: Arc::clone(&self.busy),

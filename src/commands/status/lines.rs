@@ -92,6 +92,10 @@ pub(super) fn page(
     line("memory", memory(&health["memory"]));
     let [open, most] = ["connections", "connections_max"].map(|key| text(&health[key]));
     line("connections", format!("{open} of {most}"));
+    if let Value::Object(mirrors) = &health["mirrors"] {
+        let [open, most] = ["open", "max"].map(|key| text(&mirrors[key]));
+        line("mirrors", format!("{open} of {most} downloads and streams"));
+    }
     if let Some(calls) = calls {
         line("calls", self::calls(calls, before));
     }
@@ -301,7 +305,7 @@ mod tests {
                 "segments": { "accepted": 2, "rejected": 1, "error": null },
             },
             "backfill": { "goal": 7, "remaining": 40 },
-            "connections": 3, "connections_max": 100,
+            "connections": 3, "connections_max": 100, "mirrors": { "open": 1, "max": 16 },
             "memory": { "client_reserved_bytes": 1024, "client_bytes_max": 2048 },
             "storage": {
                 "bytes": 1024, "bound_bytes": 4096, "free_bytes": 8192, "segments": 4,
@@ -319,6 +323,7 @@ mod tests {
             "disk         1.0 KiB used of 4.0 KiB, 8.0 KiB free, full in 1day 1h 1m by retention\n",
             " 1.0 KiB of 2.0 KiB for clients\n",
             "connections  3 of 100\n",
+            "mirrors      1 of 16 downloads and streams\n",
         ] {
             assert!(page.contains(line), "{line}{page}");
         }

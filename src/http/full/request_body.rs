@@ -76,7 +76,7 @@ pub(crate) async fn read(
             // The rest is read and dropped: a client hears why only when it has sent all.
             (all, taken, refused) = (BytesMut::new(), None, true);
         }
-        if len >= limit {
+        if len >= limit || body.is_end_stream() {
             ended = body.is_end_stream();
             break;
         }

@@ -176,6 +176,8 @@ fn a_mirror_that_does_not_read_is_cut_off_and_their_number_is_bounded() {
     slow.read_exact(&mut [0; 12]).unwrap();
     let full = source.client().get("/mirror/v1/segment/0");
     assert_eq!((full.status, full.header("retry-after")), (503, Some("1")));
+    assert_eq!(source.count("neve_mirror_connections"), 1);
+    assert_eq!(source.health()["mirrors"], serde_json::json!({ "open": 1, "max": 1 }));
     source.wait("the cut", |_| {
         (source.count("neve_http_connection_timeouts_total{reason=\"write\"}") >= 1).then_some(())
     });

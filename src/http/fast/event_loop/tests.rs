@@ -17,7 +17,7 @@ use crate::http::open_connection::Arrived;
 use crate::http::response::writer::tests::{LONG, cold_body};
 use crate::http::response::{Persistence, ResponseWriter};
 use crate::http::{ConnectionGuard, Offload, UnsentResponse, worker};
-use crate::observe::{Admin, CapacityBounds};
+use crate::observe::{Admin, CapacityBounds, MirrorPlaces};
 use crate::rpc::RpcResponse;
 use crate::rpc::cursors::Filters;
 use crate::shared::tests::plenty;
@@ -91,6 +91,7 @@ fn shared(
         status: Arc::default(),
         thread_counters: Vec::new(),
         connections: Arc::clone(&connections),
+        mirrors: MirrorPlaces::new(0),
         queue_bytes: Arc::default(),
         budget: IngestBudget::new(config.fetch.ingest_bytes_max),
         busy: Arc::default(),
