@@ -211,7 +211,7 @@ fn mend(name: &str, bytes: &mut Vec<u8>, len: usize) {
         if let Some(crc) = table.map(crc32fast::hash) {
             bytes[80..84].copy_from_slice(&crc.to_le_bytes());
         }
-        seal(bytes, 0..84);
+        seal(bytes, 0..92);
     } else if name == "stamp"
         && let Some(at) = bytes.windows(6).position(|window| window == b"crc32 ")
     {

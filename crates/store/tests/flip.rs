@@ -176,6 +176,69 @@ fn a_table_of_other_blocks_is_a_finding_and_is_removed_at_opening() {
     assert!(!here.join(name).exists());
 }
 
+/// The header of a table in the form of version 1, with a table of one home behind it.
+fn table_of_version_1(header: &[u8]) -> Vec<u8> {
+    let body = [&[1_u64, 0].map(u64::to_le_bytes).concat()[..], &[0; 16]].concat();
+    let mut old = header[..80].to_vec();
+    old[8..12].copy_from_slice(&1_u32.to_le_bytes());
+    old[40..48].copy_from_slice(&(body.len() as u64).to_le_bytes());
+    old.extend(crc32fast::hash(&body).to_le_bytes());
+    old.extend(crc32fast::hash(&old).to_le_bytes());
+    old.resize(4096, 0);
+    [old, body].concat()
+}
+
+fn table_of_version_3(header: &[u8]) -> Vec<u8> {
+    let mut new = header.to_vec();
+    new[8..12].copy_from_slice(&3_u32.to_le_bytes());
+    let crc = crc32fast::hash(&new[..92]);
+    new[92..96].copy_from_slice(&crc.to_le_bytes());
+    new
+}
+
+/// An upgrade and a downgrade: tables are derived, so one of another version is made again.
+#[test]
+fn table_of_another_version_is_replaced() {
+    for other in [table_of_version_1, table_of_version_3] {
+        let dir = support::fresh_dir();
+        store(dir.path());
+        let name = "00000000000000000000-00000000000000000015.idx";
+        let path = dir.path().join(name);
+        let good = fs::read(&path).unwrap();
+        fs::write(&path, other(&good)).unwrap();
+        let kinds: Vec<_> = verify(dir.path()).findings.iter().map(|found| found.kind).collect();
+        assert_eq!(kinds, ["merged_table"]);
+        let mut opened = open(dir.path(), Options { segment_blocks: 2, ..small() });
+        assert!(!path.exists() && opened.notes.is_empty());
+        let blocks: Vec<_> = (0..19).map(|height| block(height, 0)).collect();
+        support::assert_exactly(&opened.reader, &blocks);
+        assert_eq!(opened.writer.merge_tables().unwrap(), 1);
+        assert_eq!(fs::read(&path).unwrap(), good);
+        support::assert_exactly(&opened.reader, &blocks);
+        drop(opened);
+        assert_clean(dir.path());
+    }
+}
+
+/// A table has parts of hashes, so what it finds is compared with the whole hash.
+#[test]
+fn hash_that_begins_like_another_one_is_not_found() {
+    let dir = support::fresh_dir();
+    store(dir.path());
+    let opened = open(dir.path(), small());
+    let one = block(9, 0);
+    assert!(opened.reader.block(&one.hash).is_some());
+    for byte in [0, 8, 31] {
+        let changed = |hash: &neve_store::Hash| {
+            let mut hash = *hash;
+            hash.0[byte] ^= 1; // of the first byte no table has this bit
+            hash
+        };
+        assert!(opened.reader.block(&changed(&one.hash)).is_none());
+        assert!(opened.reader.transaction(&changed(&one.transactions[2])).is_none());
+    }
+}
+
 fn stamp_of_another_chain() -> String {
     let identity = neve_store::Identity { chain_id: 1, ..support::IDENTITY };
     neve_store::Stamp { identity, rules: 0 }.to_text()

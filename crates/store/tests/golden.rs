@@ -152,6 +152,52 @@ fn a_sealed_segment() {
     assert_eq!(u32_at(seal, 200), crc32(&seal[..200]));
 }
 
+/// Numbers of one width after the other, in words of 8 bytes.
+fn packed_by_bits(numbers: &[u64], width: usize) -> Vec<u8> {
+    let mut bytes = vec![0; (numbers.len() * width).div_ceil(64) * 8];
+    for at in 0..numbers.len() * width {
+        let is_set = numbers[at / width] >> (at % width) & 1 == 1;
+        bytes[at / 8] |= u8::from(is_set) << (at % 8);
+    }
+    bytes
+}
+
+#[test]
+fn a_merged_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut opened = support::open(dir.path(), Options { segment_blocks: 1, ..support::small() });
+    let records: Vec<_> = (20..29).map(|height| support::block(height, 0)).collect();
+    records.iter().for_each(|record| opened.writer.append(record).unwrap());
+    assert_eq!(opened.writer.merge_tables().unwrap(), 1);
+    let name = "00000000000000000020-00000000000000000027.idx";
+    let bytes = fs::read(dir.path().join(name)).unwrap();
+    // Ordinals up to 4 take 3 bits, heights from 20 to 27 as many; few entries have two buckets.
+    let mut entries = Vec::new();
+    for record in &records[..8] {
+        for (ordinal, hash) in std::iter::once(&record.hash).chain(&record.transactions).enumerate() {
+            let prefix = u64::from_le_bytes(hash.0[..8].try_into().unwrap());
+            entries.push((prefix >> 13, (record.height - 20) << 3 | ordinal as u64));
+        }
+    }
+    entries.sort_unstable();
+    let first = entries.iter().filter(|(bits, _)| bits >> 50 == 0).count() as u32;
+    let mut table = Vec::new();
+    put(&mut table, &[0, first, entries.len() as u32, 0]);
+    let others: Vec<_> = entries.iter().map(|(bits, _)| bits & ((1 << 50) - 1)).collect();
+    table.extend(packed_by_bits(&others, 50));
+    let locators: Vec<_> = entries.iter().map(|(_, locator)| *locator).collect();
+    table.extend(packed_by_bits(&locators, 6));
+    assert_eq!(bytes[4096..], table);
+    assert_eq!(&bytes[..8], b"neveidx\0");
+    assert_eq!((u32_at(&bytes, 8), u32_at(&bytes, 12)), (2, 1));
+    assert_eq!((u64_at(&bytes, 16), u64_at(&bytes, 24)), (20, 27));
+    assert_eq!((u64_at(&bytes, 32), u64_at(&bytes, 40)), (43112, table.len() as u64));
+    assert_eq!(bytes[48..80], records[7].hash.0);
+    assert_eq!((u32_at(&bytes, 80), u32_at(&bytes, 84)), (crc32(&table), entries.len() as u32));
+    assert_eq!((u32_at(&bytes, 88), u32_at(&bytes, 92)), (3, crc32(&bytes[..92])));
+    assert!(bytes[96..4096].iter().all(|byte| *byte == 0));
+}
+
 /// Another release's segment is not guessed at, and not thrown away either.
 #[test]
 fn another_version_is_refused() {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use neve_store::{Options, Part, Reader, Record, open};
 
-use crate::support::{IDENTITY, hash};
+use crate::support::{IDENTITY, files, hash};
 
 const SPAN: u32 = 75;
 /// The mean of mainnet, January 2026.
@@ -81,6 +81,10 @@ fn a_thousand_segments_open_at_once_and_look_up_by_few_tables() {
     opened.writer.merge_tables().unwrap();
     // 999 sealed segments are 1747 in the base 8 that tables merge by.
     assert_eq!(opened.reader.usage().tables, 1 + 7 + 4);
+    let names = files(dir.path(), ".idx");
+    let bytes: u64 = names.iter().map(|name| dir.path().join(name).metadata().unwrap().len()).sum();
+    let hashes = 999 * u64::from(SPAN) * (1 + TRANSACTIONS);
+    assert!(bytes <= 8 * hashes, "{bytes} bytes of tables for {hashes} hashes");
     let merged = lookup(&opened.reader);
     println!(
         "build {building:?}, open {opening:?}, look-up in each segment {each:?}, in merged tables {merged:?}"

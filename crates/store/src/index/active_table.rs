@@ -4,7 +4,7 @@
 //! probing. An entry holds the first 8 bytes of the hash and a [`Locator`]; the record itself
 //! holds the whole hash, so a match here is a candidate that the caller checks there. A table can
 //! therefore be stale, or wrong, without ever making an answer wrong. `table.rs` has the same
-//! entries as bytes, for sealed segments.
+//! entries as bytes, for sealed segments; `compact_table.rs` has less of them, for merged tables.
 
 use crate::format::{le_u64, transaction_hash};
 use crate::id::Hash;
@@ -27,13 +27,22 @@ impl Locator {
         Self(height << 16 | (position as u64 + 1))
     }
 
+    /// Target by its ordinal, which has at most 16 bits.
+    pub(super) fn new(height: u64, ordinal: u64) -> Self {
+        Self(height << 16 | ordinal)
+    }
+
     pub(crate) fn height(self) -> u64 {
         self.0 >> 16
     }
 
+    pub(super) fn ordinal(self) -> u64 {
+        self.0 & 0xffff
+    }
+
     /// Position of the transaction in its block; `None` for the block itself.
     pub(crate) fn position(self) -> Option<usize> {
-        ((self.0 & 0xffff) as usize).checked_sub(1)
+        (self.ordinal() as usize).checked_sub(1)
     }
 
     /// Number that stands in an entry, where 0 means empty.

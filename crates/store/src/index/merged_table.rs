@@ -7,26 +7,30 @@
 //! a packed file, which was segments when it was made: the next table has the other heights.
 //!
 //! ```text
-//! 0   magic "neveidx\0"          40  length of the table      u64
-//! 8   version              u32   48  block hash at `last`    [32]
-//! 12  level                u32   80  crc32 of the table       u32
-//! 16  first height         u64   84  crc32 of 0..84           u32
-//! 24  last height          u64   88  zero up to 4096
-//! 32  chain id             u64   4096  the table, see table.rs
+//! 0   magic "neveidx\0"          48  block hash at `last`    [32]
+//! 8   version, 2           u32   80  crc32 of the table       u32
+//! 12  level                u32   84  number of entries        u32
+//! 16  first height         u64   88  bits of an ordinal       u32
+//! 24  last height          u64   92  crc32 of 0..92           u32
+//! 32  chain id             u64   96  zero up to 4096
+//! 40  length of the table  u64   4096  the table, see compact_table.rs
 //! ```
+//!
+//! Version 1 had tables in the form of `table.rs`, with 24 bytes a hash. It is removed at opening as a damaged one.
 
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::active_table::{Entry, Locator};
-use super::table;
+use super::compact_table::{CompactTable, TableShape, bits};
+use super::compact_writer;
 use super::table::Table;
 use crate::disk::{Latch, Op, UNFINISHED, table_name};
 use crate::error::Error;
-use crate::format::{FormatError, PAGE, VERSION, array, le_u32, le_u64};
+use crate::format::{FormatError, PAGE, array, le_u32, le_u64};
 use crate::id::Hash;
 use crate::memory::residency::Cold;
 use crate::memory::{Map, residency};
@@ -36,7 +40,8 @@ use crate::reads;
 pub(crate) const FANOUT: usize = 8;
 
 const MAGIC: [u8; 8] = *b"neveidx\0";
-const HEADER_CRC_AT: usize = 84;
+const TABLE_VERSION: u32 = 2;
+const HEADER_CRC_AT: usize = 92;
 pub(crate) const HEADER_LEN: usize = HEADER_CRC_AT + 4;
 
 /// A merged table's header, checked.
@@ -49,13 +54,20 @@ pub(crate) struct MergedHeader {
     pub(crate) length: u64,
     pub(crate) last_hash: Hash,
     pub(crate) table_crc: u32,
+    pub(crate) entries: u32,
+    pub(crate) ordinal_bits: u32,
 }
 
 impl MergedHeader {
+    /// Form of the table; `None` if there is none of these heights with so many entries.
+    pub(crate) fn shape(&self) -> Option<TableShape> {
+        TableShape::new(self.entries, self.first, self.last, self.ordinal_bits)
+    }
+
     pub(crate) fn to_bytes(self) -> [u8; HEADER_LEN] {
         let mut bytes = Vec::with_capacity(HEADER_LEN);
         bytes.extend_from_slice(&MAGIC);
-        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&TABLE_VERSION.to_le_bytes());
         bytes.extend_from_slice(&self.level.to_le_bytes());
         bytes.extend_from_slice(&self.first.to_le_bytes());
         bytes.extend_from_slice(&self.last.to_le_bytes());
@@ -63,12 +75,14 @@ impl MergedHeader {
         bytes.extend_from_slice(&self.length.to_le_bytes());
         bytes.extend_from_slice(&self.last_hash.0);
         bytes.extend_from_slice(&self.table_crc.to_le_bytes());
+        bytes.extend_from_slice(&self.entries.to_le_bytes());
+        bytes.extend_from_slice(&self.ordinal_bits.to_le_bytes());
         bytes.extend_from_slice(&crc32fast::hash(&bytes).to_le_bytes());
         array(&bytes, 0)
     }
 
     pub(crate) fn parse(page: &[u8; PAGE]) -> Result<Self, FormatError> {
-        if page[..8] != MAGIC || le_u32(page, 8) != VERSION {
+        if page[..8] != MAGIC || le_u32(page, 8) != TABLE_VERSION {
             return Err("not a merged hash table of this format version");
         }
         if le_u32(page, HEADER_CRC_AT) != crc32fast::hash(&page[..HEADER_CRC_AT]) {
@@ -82,6 +96,8 @@ impl MergedHeader {
             length: le_u64(page, 40),
             last_hash: Hash(array(page, 48)),
             table_crc: le_u32(page, 80),
+            entries: le_u32(page, 84),
+            ordinal_bits: le_u32(page, 88),
         })
     }
 }
@@ -89,8 +105,8 @@ impl MergedHeader {
 /// A merged table that can be read.
 pub(crate) struct Merged {
     pub(crate) header: MergedHeader,
+    shape: TableShape,
     map: Map,
-    homes: OnceLock<u64>,
     unreadable: Arc<AtomicBool>,
 }
 
@@ -124,16 +140,17 @@ impl Merged {
             Ok(header) => header,
             Err(damage) => return Ok(Err(damage)),
         };
-        if (PAGE as u64).checked_add(header.length) != Some(len) {
+        let shape = header.shape().filter(|shape| shape.len() == header.length);
+        let Some(shape) = shape.filter(|shape| shape.len() + PAGE as u64 == len) else {
             return Ok(Err("merged hash table has another length than its header says"));
-        }
+        };
         let map = Map::new(&file, len, PAGE as u64, PAGE as u64).map_err(read)?;
         map.publish(len, len);
         let unreadable = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&unreadable);
         // A page that the disk does not deliver later only sets a flag: the writer then removes the table.
         map.on_unreadable(move |_, _| flag.store(true, Ordering::Relaxed));
-        Ok(Ok(Self { header, map, homes: OnceLock::new(), unreadable }))
+        Ok(Ok(Self { header, shape, map, unreadable }))
     }
 
     pub(crate) fn name(&self) -> String {
@@ -153,8 +170,14 @@ impl Merged {
         self.header.first <= first && last <= self.header.last
     }
 
-    pub(crate) fn first_prefix(&self, hash: &Hash) -> Result<u64, Cold> {
-        self.table()?.first_prefix(hash)
+    /// Reads the starts of the bucket of `hash`, for the side effect on the cache.
+    pub(crate) fn load_starts(&self, hash: &Hash) -> Result<u64, Cold> {
+        self.table().load_starts(hash)
+    }
+
+    /// Reads the bucket of `hash`, for the same effect.
+    pub(crate) fn load_bucket(&self, hash: &Hash) -> Result<u64, Cold> {
+        self.table().load_bucket(hash)
     }
 
     pub(crate) fn find<T>(
@@ -162,10 +185,7 @@ impl Merged {
         hash: &Hash,
         found: impl FnMut(Locator) -> Option<Result<T, Cold>>,
     ) -> Option<Result<T, Cold>> {
-        match self.table() {
-            Ok(table) => table.find(hash, found),
-            Err(cold) => Some(Err(cold)),
-        }
+        self.table().find(hash, found)
     }
 
     /// True if the disk did not deliver some of it, or other bytes than were written.
@@ -205,8 +225,8 @@ impl Merged {
         Ok(crc.finalize())
     }
 
-    pub(crate) fn table(&self) -> Result<Table<'_>, Cold> {
-        Table::remembered(&self.map, self.bytes(), &self.homes)
+    pub(crate) fn table(&self) -> CompactTable<'_> {
+        CompactTable::new(self.shape, self.bytes(), Some(&self.map))
     }
 }
 
@@ -228,23 +248,67 @@ pub(crate) fn uncovered(tables: &[Arc<Merged>], heights: Range<u64>) -> Option<(
     (first < end).then(|| (first, end - 1))
 }
 
+/// Sorted entries that a merge reads.
+pub(crate) enum MergeSource<'a> {
+    /// Table of a sealed segment.
+    Sealed(Table<'a>),
+    /// Entries of a packed segment.
+    Packed(&'a [Entry]),
+    /// A merged table.
+    Merged(CompactTable<'a>),
+}
+
+impl<'a> MergeSource<'a> {
+    fn entries(&self) -> Box<dyn Iterator<Item = Entry> + 'a> {
+        match *self {
+            Self::Sealed(table) => Box::new(table.entries()),
+            Self::Packed(entries) => Box::new(entries.iter().copied()),
+            Self::Merged(table) => Box::new(table.entries()),
+        }
+    }
+}
+
+/// Merges sorted sources into one sorted sequence.
+fn merge<'a>(sources: &[MergeSource<'a>]) -> impl Iterator<Item = Entry> + use<'a> {
+    let mut sources: Vec<_> = sources.iter().map(|source| source.entries().peekable()).collect();
+    std::iter::from_fn(move || {
+        let least = sources
+            .iter_mut()
+            .filter_map(|source| source.peek().copied().map(|entry| (entry, source)))
+            .min_by_key(|(entry, _)| *entry)?;
+        least.1.next()
+    })
+}
+
 /// Writes the merge of `sources` aside and gives it its name. `header` comes with everything
-/// known but length and checksum. Entries of heights that it does not name are left out.
+/// known but entries, length and checksum. Entries of heights that it does not name are left out.
 pub(crate) fn write(
     latch: &mut Latch,
     mut header: MergedHeader,
-    sources: &[Table<'_>],
+    sources: &[MergeSource<'_>],
 ) -> Result<Merged, Error> {
     let heights = header.first..=header.last;
     let inside = |entry: &Entry| heights.contains(&entry.1.height());
-    // Counted first: the length decides where each entry goes.
-    let count = sources.iter().map(|source| source.entries().filter(inside).count()).sum();
-    header.length = table::encoded_len(table::merge(sources).filter(inside), count);
     let name = table_name(header.first, header.last);
     let unfinished = format!("{name}{UNFINISHED}");
+    // Counted first: number and widths decide where each entry goes.
+    let (mut count, mut ordinal) = (0_u64, 0);
+    for (_, locator) in sources.iter().flat_map(MergeSource::entries).filter(inside) {
+        (count, ordinal) = (count + 1, ordinal.max(locator.ordinal()));
+    }
+    header.entries = u32::try_from(count).unwrap_or(u32::MAX);
+    header.ordinal_bits = bits(ordinal);
+    let shape = header.shape().filter(|_| u64::from(header.entries) == count);
+    let Some(shape) = shape else {
+        let many = std::io::Error::other("too many hashes for one table");
+        return Err(Error::read(latch.dir().join(name), many));
+    };
+    header.length = shape.len();
     latch.allocate(&unfinished, PAGE as u64 + header.length)?;
-    let entries = table::merge(sources).filter(inside);
-    header.table_crc = write_table(latch, &unfinished, entries, count)?;
+    let write = |offset: u64, bytes: &[u8]| {
+        latch.apply(Op::Write { name: &unfinished, offset: PAGE as u64 + offset, bytes })
+    };
+    header.table_crc = compact_writer::write(shape, merge(sources).filter(inside), write)?;
     if residency::has_failed() {
         return Err(residency::ReadFailed.into()); // the table lacks entries, and never gets its name
     }
@@ -257,31 +321,8 @@ pub(crate) fn write(
     Merged::open(&path)?.map_err(|damage| Error::read(path, std::io::Error::other(damage)))
 }
 
-/// Writes the table in chunks of about this many bytes.
+/// Bytes of a table that are compared with its checksum at once.
 const PIECE_BYTES: usize = 256 << 10;
-
-fn write_table(
-    latch: &mut Latch,
-    name: &str,
-    entries: impl Iterator<Item = Entry>,
-    count: usize,
-) -> Result<u32, Error> {
-    let (mut piece, mut offset) = (Vec::with_capacity(PIECE_BYTES), PAGE as u64);
-    let mut crc = crc32fast::Hasher::new();
-    table::stream(entries, count, |bytes| {
-        piece.extend_from_slice(bytes);
-        crc.update(bytes);
-        if piece.len() < PIECE_BYTES {
-            return Ok::<(), Error>(());
-        }
-        latch.apply(Op::Write { name, offset, bytes: &piece })?;
-        offset += piece.len() as u64;
-        piece.clear();
-        Ok(())
-    })?;
-    latch.apply(Op::Write { name, offset, bytes: &piece })?;
-    Ok(crc.finalize())
-}
 
 #[cfg(test)]
 mod tests {
@@ -297,12 +338,14 @@ mod tests {
             length: 6,
             last_hash: Hash([7; 32]),
             table_crc: 8,
+            entries: 9,
+            ordinal_bits: 10,
         };
         let mut page = [0; PAGE];
         page[..HEADER_LEN].copy_from_slice(&header.to_bytes());
-        assert_eq!(&page[..12], b"neveidx\0\x01\0\0\0");
+        assert_eq!(&page[..12], b"neveidx\0\x02\0\0\0");
         assert_eq!((page[12], page[16], page[24], page[32], page[40]), (2, 3, 4, 5, 6));
-        assert_eq!((page[48], page[79], page[80]), (7, 7, 8));
+        assert_eq!((page[48], page[79], page[80], page[84], page[88]), (7, 7, 8, 9, 10));
         assert_eq!(MergedHeader::parse(&page), Ok(header));
         for at in 0..HEADER_LEN {
             let mut bad = page;

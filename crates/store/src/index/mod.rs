@@ -1,6 +1,10 @@
 //! Indexes of a segment: hash tables, and postings of logs.
 
 mod active_table;
+pub(crate) mod compact_table;
+#[cfg(test)]
+mod compact_tests;
+mod compact_writer;
 mod log_index;
 pub(crate) mod merged_table;
 pub(crate) mod postings;

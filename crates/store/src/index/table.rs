@@ -1,4 +1,4 @@
-//! Hash tables as bytes: of a sealed segment, or merged from several.
+//! Hash table of a sealed segment, as bytes.
 //!
 //! ```text
 //! 0   homes   u64
@@ -8,9 +8,8 @@
 //!
 //! Entries stand in ascending order, each at its home or, if that is taken, at the first place
 //! after the entry before it; gaps are empty. Reading one from front to back gives its entries in
-//! order, so that any number of tables merge into a larger one in a single pass over each, with
-//! no more memory than a buffer. There is no wrapping: the last entries may stand after the last
-//! home.
+//! order, so that any number of tables merge in a single pass over each, with no more memory than a
+//! buffer. There is no wrapping: the last entries may stand after the last home.
 
 use std::sync::OnceLock;
 
@@ -22,7 +21,6 @@ use crate::memory::{Map, residency};
 
 const TABLE_HEAD: usize = 16;
 const ENTRY_LEN: usize = 16;
-const _: () = assert!(TABLE_HEAD == ENTRY_LEN, "`Layout` takes the head for one more entry");
 
 /// A table's bytes, as found in a file. Whatever they are, looking up ends and does not panic.
 #[derive(Clone, Copy)]
@@ -122,44 +120,17 @@ impl<'a> Table<'a> {
 
 /// The bytes of the table of `entries`, which are sorted.
 pub(crate) fn build(entries: &[Entry]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    stream(entries.iter().copied(), entries.len(), |piece| {
-        bytes.extend_from_slice(piece);
-        Ok::<(), std::convert::Infallible>(())
-    })
-    .unwrap_or_else(|never| match never {});
-    bytes
-}
-
-/// Length of the table of `count` sorted entries.
-pub(crate) fn encoded_len(entries: impl Iterator<Item = Entry>, count: usize) -> u64 {
-    let mut len = 0;
-    stream(entries, count, |piece| {
-        len += piece.len() as u64;
-        Ok::<(), std::convert::Infallible>(())
-    })
-    .unwrap_or_else(|never| match never {});
-    len
-}
-
-/// Hands the bytes of the table of `count` sorted `entries` to `sink`, chunk by chunk.
-pub(crate) fn stream<E>(
-    entries: impl Iterator<Item = Entry>,
-    count: usize,
-    mut sink: impl FnMut(&[u8]) -> Result<(), E>,
-) -> Result<(), E> {
-    let homes = homes_for(count) as u64;
-    sink(&pair(homes, count as u64))?;
+    let homes = homes_for(entries.len()) as u64;
+    let mut bytes = pair(homes, entries.len() as u64).to_vec();
     let mut next = 0;
-    for (prefix, locator) in entries.take(count) {
+    for (prefix, locator) in entries {
         // No entry stands before its home, or a look-up would not meet it.
-        for _ in next..home(prefix, homes) {
-            sink(&[0; ENTRY_LEN])?;
-        }
-        next = next.max(home(prefix, homes)) + 1;
-        sink(&pair(prefix, locator.stored()))?;
+        let place = home(*prefix, homes).max(next);
+        bytes.resize(TABLE_HEAD + place * ENTRY_LEN, 0);
+        bytes.extend_from_slice(&pair(*prefix, locator.stored()));
+        next = place + 1;
     }
-    Ok(())
+    bytes
 }
 
 fn pair(first: u64, second: u64) -> [u8; ENTRY_LEN] {
@@ -167,60 +138,6 @@ fn pair(first: u64, second: u64) -> [u8; ENTRY_LEN] {
     bytes[..8].copy_from_slice(&first.to_le_bytes());
     bytes[8..].copy_from_slice(&second.to_le_bytes());
     bytes
-}
-
-/// Checks, chunk by chunk, that a table's bytes are laid out as [`stream`] does it.
-#[derive(Default)]
-pub(crate) struct Layout {
-    homes: Option<u64>,
-    place: u64,
-    /// Place where the next entry stands if its home is taken.
-    next: u64,
-    last: Option<Entry>,
-    unsound: bool,
-}
-
-impl Layout {
-    /// Takes the next bytes, a multiple of an entry's length, and hands on the entries in them.
-    pub(crate) fn take(&mut self, piece: &[u8], mut entry: impl FnMut(Entry)) {
-        for bytes in piece.chunks_exact(ENTRY_LEN) {
-            let Some(homes) = self.homes else {
-                self.homes = Some(le_u64(bytes, 0));
-                continue;
-            };
-            if let Some(locator) = Locator::from_stored(le_u64(bytes, 8)) {
-                self.check((le_u64(bytes, 0), locator), homes);
-                entry((le_u64(bytes, 0), locator));
-            } else {
-                self.unsound |= le_u64(bytes, 0) != 0;
-            }
-            self.place += 1;
-        }
-    }
-
-    fn check(&mut self, entry: Entry, homes: u64) {
-        let place = self.next.max(home(entry.0, homes) as u64);
-        self.unsound |= place != self.place || self.last.is_some_and(|last| last > entry);
-        self.next = place + 1;
-        self.last = Some(entry);
-    }
-
-    /// True if everything taken so far was in its place.
-    pub(crate) fn is_sound(&self) -> bool {
-        !self.unsound
-    }
-}
-
-/// Merges sorted sources into one sorted sequence.
-pub(crate) fn merge<'a>(sources: &[Table<'a>]) -> impl Iterator<Item = Entry> + use<'a> {
-    let mut sources: Vec<_> = sources.iter().map(|table| table.entries().peekable()).collect();
-    std::iter::from_fn(move || {
-        let least = sources
-            .iter_mut()
-            .filter_map(|source| source.peek().copied().map(|entry| (entry, source)))
-            .min_by_key(|(entry, _)| *entry)?;
-        least.1.next()
-    })
 }
 
 #[cfg(test)]
@@ -255,17 +172,6 @@ mod tests {
         let bytes = build(&all);
         assert_finds_all(&bytes, &all);
         assert_eq!(Table::new(&bytes).find(&hash(12345), |_| Some(Ok(()))), None);
-        assert_eq!(encoded_len(all.iter().copied(), all.len()), bytes.len() as u64);
-    }
-
-    #[test]
-    fn merging_equals_building_from_everything() {
-        let all = entries(if cfg!(miri) { 99 } else { 999 });
-        let (odd, even): (Vec<Entry>, Vec<Entry>) =
-            all.iter().partition(|(_, locator)| locator.height() % 2 == 1);
-        let (odd, even) = (build(&odd), build(&even));
-        let merged: Vec<Entry> = merge(&[Table::new(&odd), Table::new(&even)]).collect();
-        assert_eq!(build(&merged), build(&all));
     }
 
     #[test]

@@ -227,9 +227,10 @@ impl View {
     /// as those of one search after the other do, so that a dozen cache misses cost about as
     /// much as two: docs/benchmarks/log/store.md has the measurement.
     fn warm(&self, hash: &Hash) -> Result<(), Cold> {
-        let tables = self.tables.iter().map(|table| table.first_prefix(hash));
+        let starts = self.tables.iter().map(|table| table.load_starts(hash));
         let loose = self.loose.iter().map(|segment| segment.first_prefix(hash));
-        let all = tables.chain(loose).try_fold(0, |all, prefix| Ok(all ^ prefix?))?;
+        let buckets = self.tables.iter().map(|table| table.load_bucket(hash));
+        let all = starts.chain(loose).chain(buckets).try_fold(0, |all, read| Ok(all ^ read?))?;
         // Else the compiler sees that nothing uses the loads, and leaves them out.
         std::hint::black_box(all);
         Ok(())

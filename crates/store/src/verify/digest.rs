@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::index::Entry;
+use crate::index::compact_table::kept;
 
 /// Digest of a set of entries that does not depend on their order.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -14,10 +15,11 @@ pub(super) struct Digest {
 }
 
 impl Digest {
+    /// Adds an entry, by the bits of its hash that a merged table has.
     pub(super) fn add(&mut self, (prefix, locator): Entry) {
         self.count += 1;
         // A sum, because tables and segments give entries in different orders.
-        self.sum = self.sum.wrapping_add(mix(prefix ^ mix(locator.stored())));
+        self.sum = self.sum.wrapping_add(mix(kept(prefix) ^ mix(locator.stored())));
     }
 
     fn join(&mut self, other: &Self) {

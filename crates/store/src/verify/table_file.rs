@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 use super::digest::Digest;
@@ -11,8 +12,8 @@ use super::segment_file::Outcome;
 use crate::disk::parse_table_name;
 use crate::error::Error;
 use crate::format::{PAGE, array};
+use crate::index::compact_table::TableEntries;
 use crate::index::merged_table::{HEADER_LEN, MergedHeader};
-use crate::index::table::Layout;
 use crate::reads;
 
 const KIND: &str = "merged_table";
@@ -81,31 +82,39 @@ fn contents(
     header: &MergedHeader,
     outcomes: &[Outcome],
 ) -> io::Result<Option<&'static str>> {
-    let held = ExpectedTable::of(header, outcomes);
-    let (mut crc, mut layout) = (crc32fast::Hasher::new(), Layout::default());
-    let mut found = Digest::default();
-    let mut offset = PAGE as u64;
-    while offset < len {
-        let piece = read(file, offset, PIECE_BYTES.min(len - offset))?;
-        crc.update(&piece);
-        layout.take(&piece, |entry| {
-            // What was evicted since may still be in the table; what is held must be.
-            if entry.1.height() >= held.first {
-                found.add(entry);
-            }
-        });
-        offset += piece.len() as u64;
+    let Some(shape) = header.shape().filter(|shape| shape.len() == header.length) else {
+        return Ok(Some("header names no table of its length"));
+    };
+    if len - PAGE as u64 != header.length || crc(file, len)? != header.table_crc {
+        return Ok(Some("table fails its checksum"));
     }
-    let damage = if len - PAGE as u64 != header.length || crc.finalize() != header.table_crc {
-        Some("table fails its checksum")
-    } else if !layout.is_sound() {
+    let held = ExpectedTable::of(header, outcomes);
+    let fetch = |range: Range<u64>| read(file, PAGE as u64 + range.start, range.end - range.start);
+    let (mut entries, mut found) = (TableEntries::new(shape, fetch), Digest::default());
+    for entry in &mut entries {
+        let entry = entry?;
+        // What was evicted since may still be in the table; what is held must be.
+        if entry.1.height() >= held.first {
+            found.add(entry);
+        }
+    }
+    Ok(if !entries.is_sound() {
         Some("table's entries are not where look-ups search for them")
     } else if found != held.digest {
         Some("table is not that of the blocks and transactions that it covers")
     } else {
         None
-    };
-    Ok(damage)
+    })
+}
+
+fn crc(file: &File, len: u64) -> io::Result<u32> {
+    let (mut crc, mut offset) = (crc32fast::Hasher::new(), PAGE as u64);
+    while offset < len {
+        let piece = read(file, offset, PIECE_BYTES.min(len - offset))?;
+        crc.update(&piece);
+        offset += piece.len() as u64;
+    }
+    Ok(crc.finalize())
 }
 
 fn read(file: &File, offset: u64, len: u64) -> io::Result<Vec<u8>> {

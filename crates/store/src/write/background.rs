@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::writer::Writer;
 use crate::disk::{Latch, Op};
 use crate::error::Error;
-use crate::index::merged_table::{self, FANOUT, Merged, MergedHeader, uncovered};
-use crate::index::table::{self, Table};
+use crate::index::Entry;
+use crate::index::merged_table::{self, FANOUT, MergeSource, Merged, MergedHeader, uncovered};
 use crate::memory::residency::Cold;
 use crate::memory::{residency, will_need};
 use crate::segment::{Packed, Segment};
@@ -66,6 +66,8 @@ impl Writer {
             length: 0,
             last_hash: last_hash.unwrap_or_default(),
             table_crc: 0,
+            entries: 0,
+            ordinal_bits: 0,
         };
         Some(Merging { latch: self.latch.beside(), header, due })
     }
@@ -123,6 +125,8 @@ fn mergeable(tables: &[Arc<Merged>]) -> bool {
         let (one, next) = (&pair[0].header, &pair[1].header);
         one.level == next.level && one.last + 1 == next.first
     }) && !tables.iter().any(|table| table.is_unreadable())
+        // A table counts its entries in 32 bits.
+        && tables.iter().map(|table| u64::from(table.header.entries)).sum::<u64>() <= u32::MAX.into()
 }
 
 /// A merge that is due: neighbours of one level.
@@ -169,9 +173,9 @@ impl Merging {
         self.due.bytes().for_each(will_need); // they are read from end to end
         let (latch, header, due) = (&mut self.latch, self.header, &self.due);
         due.check(latch.dir())?;
-        let packed = residency::with_blocking_reads(|| due.packed_tables())??;
+        let packed = residency::with_blocking_reads(|| due.packed_entries())??;
         let write = || {
-            let sources = due.tables(&packed).map_err(|Cold| residency::ReadFailed)?;
+            let sources = due.sources(&packed).map_err(|Cold| residency::ReadFailed)?;
             merged_table::write(latch, header, &sources)
         };
         let merged = residency::with_blocking_reads(write)??;
@@ -221,29 +225,29 @@ impl Due {
         if is_damaged { Err(residency::ReadFailed.into()) } else { Ok(()) }
     }
 
-    /// Tables of the packed segments, which have none.
-    fn packed_tables(&self) -> Result<Vec<Vec<u8>>, Error> {
+    /// Entries of the packed segments, which have no table.
+    fn packed_entries(&self) -> Result<Vec<Vec<Entry>>, Error> {
         let Self::Segments(all) = self else { return Ok(Vec::new()) };
         let packed = all.iter().filter_map(|one| Some((one, one.as_packed()?)));
-        let table = |(one, packed): (&Arc<Segment>, &Packed)| match packed.entries() {
-            Ok(entries) => Ok(table::build(&entries)),
-            Err(damage) => {
+        let entries = |(one, packed): (&Arc<Segment>, &Packed)| {
+            packed.entries().map_err(|damage| {
                 // Damage keeps the segment out of merges until it is repaired.
                 one.checked.note_sections(one.base(), &damage.to_string());
-                Err(residency::ReadFailed.into())
-            }
+                residency::ReadFailed.into()
+            })
         };
-        packed.map(table).collect()
+        packed.map(entries).collect()
     }
 
-    /// Tables of all sources, in any order.
-    fn tables<'t>(&'t self, packed: &'t [Vec<u8>]) -> Result<Vec<Table<'t>>, Cold> {
+    /// Entries of all sources, in any order.
+    fn sources<'t>(&'t self, packed: &'t [Vec<Entry>]) -> Result<Vec<MergeSource<'t>>, Cold> {
         match self {
             Self::Segments(all) => {
-                let unpacked = all.iter().filter(|one| !one.is_packed()).map(|one| one.table());
-                unpacked.chain(packed.iter().map(|bytes| Ok(Table::new(bytes)))).collect()
+                let unpacked = all.iter().filter(|one| !one.is_packed());
+                let unpacked = unpacked.map(|one| Ok(MergeSource::Sealed(one.table()?)));
+                unpacked.chain(packed.iter().map(|all| Ok(MergeSource::Packed(all)))).collect()
             }
-            Self::Tables(all) => all.iter().map(|one| one.table()).collect(),
+            Self::Tables(all) => Ok(all.iter().map(|one| MergeSource::Merged(one.table())).collect()),
         }
     }
 
