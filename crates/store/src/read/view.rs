@@ -229,8 +229,7 @@ impl View {
     fn warm(&self, hash: &Hash) -> Result<(), Cold> {
         let starts = self.tables.iter().map(|table| table.load_starts(hash));
         let loose = self.loose.iter().map(|segment| segment.first_prefix(hash));
-        let buckets = self.tables.iter().map(|table| table.load_bucket(hash));
-        let all = starts.chain(loose).chain(buckets).try_fold(0, |all, read| Ok(all ^ read?))?;
+        let all = starts.chain(loose).try_fold(0, |all, read| Ok(all ^ read?))?;
         // Else the compiler sees that nothing uses the loads, and leaves them out.
         std::hint::black_box(all);
         Ok(())
