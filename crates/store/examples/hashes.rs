@@ -2,6 +2,7 @@
 //! `cargo run --release -p neve-store --example hashes -- <directory> <segments>`. Each segment has 75 heights
 //! with 31 transactions each, the mean of mainnet.
 #![allow(clippy::unwrap_used, reason = "a measurement fails by panicking")]
+#![allow(clippy::cast_precision_loss, reason = "numbers are shown to two digits")]
 
 use std::fs;
 use std::path::Path;

@@ -174,7 +174,8 @@ fn a_merged_table() {
     // Ordinals up to 4 take 3 bits, heights from 20 to 27 as many; few entries have two buckets.
     let mut entries = Vec::new();
     for record in &records[..8] {
-        for (ordinal, hash) in std::iter::once(&record.hash).chain(&record.transactions).enumerate() {
+        for (ordinal, hash) in std::iter::once(&record.hash).chain(&record.transactions).enumerate()
+        {
             let prefix = u64::from_le_bytes(hash.0[..8].try_into().unwrap());
             entries.push((prefix >> 13, (record.height - 20) << 3 | ordinal as u64));
         }

@@ -190,15 +190,6 @@ impl<'a> CompactTable<'a> {
         Ok(self.bucket(prefix(hash))?.start.into())
     }
 
-    /// Reads the first and the last remainder of that bucket, for the same effect.
-    pub(crate) fn load_bucket(&self, hash: &Hash) -> Result<u64, Cold> {
-        let bucket = self.bucket(prefix(hash))?;
-        let end = bucket.end.min(bucket.start.saturating_add(WINDOW));
-        let words = self.read(self.shape.remainders.words(bucket.start.into()..end.into()))?;
-        Ok(words.first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
-            ^ words.last_chunk().map_or(0, |word| u64::from_le_bytes(*word)))
-    }
-
     /// Reads number `at` of a list.
     fn number(&self, list: NumberList, at: u32) -> Result<u64, Cold> {
         let at = u64::from(at);
@@ -280,8 +271,8 @@ const PIECE: u64 = 4096;
 
 /// A stretch of a table, read ahead.
 #[derive(Default)]
-struct Piece {
-    /// Its number, plus 1.
+struct ReadAhead {
+    /// Number of the stretch, plus 1.
     number: u64,
     bytes: Vec<u8>,
 }
@@ -295,7 +286,7 @@ pub(crate) struct TableEntries<F> {
     bucket: u64,
     /// End of the bucket.
     end: Option<u32>,
-    pieces: [Piece; 3],
+    pieces: [ReadAhead; 3],
     last: u64,
     unsound: bool,
 }
@@ -306,7 +297,7 @@ where
 {
     /// Entries of a table whose bytes `fetch` reads.
     pub(crate) fn new(shape: TableShape, fetch: F) -> Self {
-        let pieces = std::array::from_fn(|_| Piece::default());
+        let pieces = std::array::from_fn(|_| ReadAhead::default());
         Self { shape, fetch, at: 0, bucket: 0, end: None, pieces, last: 0, unsound: false }
     }
 
@@ -333,12 +324,11 @@ where
 
     /// Goes on to the bucket of the next entry. False if there is none.
     fn find_bucket(&mut self) -> Result<bool, E> {
-        let mut end = match self.end {
-            Some(end) => end,
-            None => {
-                self.unsound |= self.start(0)? != 0;
-                self.start(1)?
-            }
+        let mut end = if let Some(end) = self.end {
+            end
+        } else {
+            self.unsound |= self.start(0)? != 0;
+            self.start(1)?
         };
         while end <= self.at && self.bucket + 1 < self.shape.buckets() {
             self.bucket += 1;

@@ -73,7 +73,11 @@ fn entry() -> impl Strategy<Value = Entry> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 200 }, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 2 } else { 200 },
+        failure_persistence: None,
+        ..Default::default()
+    })]
 
     #[test]
     fn table_finds_what_a_map_has(
@@ -93,7 +97,8 @@ proptest! {
             if expected.len() <= MATCHES_MAX as usize {
                 prop_assert_eq!(found, expected);
             } else {
-                prop_assert!(found.len() == MATCHES_MAX as usize && found.iter().all(|at| expected.contains(at)));
+                prop_assert_eq!(found.len(), MATCHES_MAX as usize);
+                prop_assert!(found.iter().all(|at| expected.contains(at)));
             }
         }
         let table = CompactTable::new(shape, &bytes, None);
@@ -116,7 +121,13 @@ fn table_of_many_pieces_has_all_entries_in_order() {
     let mut entries = TableEntries::new(shape, fetch);
     let read: Vec<Entry> = entries.by_ref().map(Result::unwrap).collect();
     assert!(entries.is_sound());
-    assert!(read.iter().eq(all.iter().map(|(prefix, at)| (kept(*prefix), *at)).collect::<Vec<_>>().iter()));
+    assert!(
+        read.iter().eq(all
+            .iter()
+            .map(|(prefix, at)| (kept(*prefix), *at))
+            .collect::<Vec<_>>()
+            .iter())
+    );
 }
 
 /// 2,047 transactions in one block of a table, of 32 hashes a block in the mean: mainnet's gas allows no more.
@@ -127,7 +138,11 @@ fn hash_takes_at_most_eight_bytes_at_every_level() {
             let heights = (1024 * segments) << (3 * (level - 1));
             let entries = 32 * heights;
             let shape = TableShape::new(entries as u32, 0, heights - 1, bits(2047)).unwrap();
-            assert!(shape.len() <= 8 * entries + 16, "{heights} heights take {} bytes", shape.len());
+            assert!(
+                shape.len() <= 8 * entries + 16,
+                "{heights} heights take {} bytes",
+                shape.len()
+            );
         }
     }
 }
@@ -137,11 +152,11 @@ fn hash_takes_at_most_eight_bytes_at_every_level() {
 fn hashes_of_one_bucket_cost_a_look_up_little() {
     let count = if cfg!(miri) { 300 } else { 200_000 };
     let locator = |of: u64| Locator::new(FIRST + of / 16, of % 16);
-    let all: Vec<Entry> = (0..count).map(|of| (1 << 63 | of * UNIT, locator(of))).collect();
+    let all: Vec<Entry> = (0..count).map(|of| ((1 << 63) | (of * UNIT), locator(of))).collect();
     let (shape, (bytes, _)) = (shape(&all), build(&all));
     for of in (0..count).step_by(97) {
         let before = bytes_read();
-        assert_eq!(candidates(shape, &bytes, 1 << 63 | of * UNIT), [locator(of)]);
+        assert_eq!(candidates(shape, &bytes, (1 << 63) | (of * UNIT)), [locator(of)]);
         assert!(bytes_read() - before < 1000, "{} bytes", bytes_read() - before);
     }
     let same: Vec<Entry> = (0..count).map(|of| (1 << 63, locator(of))).collect();
@@ -152,7 +167,7 @@ fn hashes_of_one_bucket_cost_a_look_up_little() {
     assert!(candidates(shape, &build(&same).0, 1 << 63 | UNIT).is_empty());
 }
 
-/// One hash in 2^51 / n is found by chance: of these none.
+/// Chance lets one hash in 2^51 / n be found: of these none.
 #[test]
 fn unknown_hash_has_no_candidate() {
     let all = uniform(if cfg!(miri) { 4 } else { 2000 });

@@ -43,10 +43,7 @@ impl ListWriter {
         if self.piece.len() < PIECE_BYTES { Ok(()) } else { self.flush(sink) }
     }
 
-    fn flush<E>(
-        &mut self,
-        sink: &mut impl FnMut(u64, &[u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
+    fn flush<E>(&mut self, sink: &mut impl FnMut(u64, &[u8]) -> Result<(), E>) -> Result<(), E> {
         if self.piece.is_empty() {
             return Ok(());
         }

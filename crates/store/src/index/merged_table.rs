@@ -21,8 +21,8 @@
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::active_table::{Entry, Locator};
 use super::compact_table::{CompactTable, TableShape, bits};
@@ -173,11 +173,6 @@ impl Merged {
     /// Reads the starts of the bucket of `hash`, for the side effect on the cache.
     pub(crate) fn load_starts(&self, hash: &Hash) -> Result<u64, Cold> {
         self.table().load_starts(hash)
-    }
-
-    /// Reads the bucket of `hash`, for the same effect.
-    pub(crate) fn load_bucket(&self, hash: &Hash) -> Result<u64, Cold> {
-        self.table().load_bucket(hash)
     }
 
     pub(crate) fn find<T>(

@@ -223,9 +223,9 @@ impl View {
         }
     }
 
-    /// Loads the place in each table where `hash` would be. The loads do not wait for each other,
-    /// as those of one search after the other do, so that a dozen cache misses cost about as
-    /// much as two: docs/benchmarks/log/store.md has the measurement.
+    /// Loads the place in each table where `hash` would be, and the starts of its bucket in each merged one. The loads
+    /// do not wait for each other, as those of one search after the other do, so that a dozen cache misses cost about
+    /// as much as two: docs/benchmarks/log/store.md has the measurement.
     fn warm(&self, hash: &Hash) -> Result<(), Cold> {
         let starts = self.tables.iter().map(|table| table.load_starts(hash));
         let loose = self.loose.iter().map(|segment| segment.first_prefix(hash));

@@ -121,12 +121,13 @@ impl Writer {
 
 /// True if these are neighbours of one level.
 fn mergeable(tables: &[Arc<Merged>]) -> bool {
+    // A table counts its entries in 32 bits.
+    let entries: u64 = tables.iter().map(|table| u64::from(table.header.entries)).sum();
     tables.windows(2).all(|pair| {
         let (one, next) = (&pair[0].header, &pair[1].header);
         one.level == next.level && one.last + 1 == next.first
     }) && !tables.iter().any(|table| table.is_unreadable())
-        // A table counts its entries in 32 bits.
-        && tables.iter().map(|table| u64::from(table.header.entries)).sum::<u64>() <= u32::MAX.into()
+        && entries <= u32::MAX.into()
 }
 
 /// A merge that is due: neighbours of one level.
@@ -247,7 +248,9 @@ impl Due {
                 let unpacked = unpacked.map(|one| Ok(MergeSource::Sealed(one.table()?)));
                 unpacked.chain(packed.iter().map(|all| Ok(MergeSource::Packed(all)))).collect()
             }
-            Self::Tables(all) => Ok(all.iter().map(|one| MergeSource::Merged(one.table())).collect()),
+            Self::Tables(all) => {
+                Ok(all.iter().map(|one| MergeSource::Merged(one.table())).collect())
+            }
         }
     }
 
