@@ -48,9 +48,9 @@ type RequestSender = SendRequest<Full<Bytes>>;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StreamError {
     /// No connection: nothing was sent.
-    #[error("client error (Connect)")]
+    #[error("cannot connect")]
     Connect(#[source] Box<dyn StdError + Send + Sync>),
-    #[error("client error (SendRequest)")]
+    #[error("no response")]
     Request(#[from] hyper::Error),
 }
 

@@ -187,19 +187,21 @@ impl Server {
 
     async fn call(&self, method: &str, params: &str) -> Result<Box<RawValue>, String> {
         let call = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":[{params}]}}"#);
+        let url = &self.url;
         let exchange = async {
             let response = self.client.send(None, Some(Bytes::from(call)), HeaderMap::new()).await;
-            let response = response.map_err(|error| whole_story(&error).to_string())?;
+            let response = response.map_err(|error| {
+                format!("cannot reach {url}: {}; see --from", whole_story(&error))
+            })?;
             let status = response.status();
             let body = Limited::new(response.into_body(), RESPONSE_BYTES_MAX).collect().await;
-            let body = body.map_err(|error| error.to_string())?;
+            let body = body.map_err(|error| format!("{url}: {error}"))?;
             Ok((status, body.to_bytes()))
         };
         let answer = timeout(RESPONSE_TIME_MAX, exchange).await;
-        let answer =
-            answer.unwrap_or_else(|_| Err(format!("no answer within {RESPONSE_TIME_MAX:?}")));
-        let (status, body) = answer.map_err(|why| format!("{}: {why}", self.url))?;
-        result(status, &body).map_err(|why| format!("{}: {method}: {why}", self.url))
+        let late = || Err(format!("{url}: no answer within {RESPONSE_TIME_MAX:?}"));
+        let (status, body) = answer.unwrap_or_else(|_| late())?;
+        result(status, &body).map_err(|why| format!("{url}: {method}: {why}"))
     }
 }
 

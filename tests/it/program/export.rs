@@ -51,6 +51,18 @@ fn exported_lines_have_the_bytes_of_the_node_and_gaps_are_named() {
 }
 
 #[test]
+fn node_that_does_not_run_is_said_as_that() {
+    let url = "http://127.0.0.1:1";
+    for arguments in [&["get", "5"][..], &["export", "--first", "5"]] {
+        let output = run(&[arguments, &["--from", url]].concat());
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(error.contains(&format!("cannot reach {url}: cannot connect: ")), "{error}");
+        assert!(error.contains("; see --from"), "{error}");
+        assert_eq!(output.status.code(), Some(1), "{error}");
+    }
+}
+
+#[test]
 fn export_to_a_full_disk_names_the_height_to_go_on_with() {
     let node = Recorded::start(MAIN);
     let full = File::options().write(true).open("/dev/full").unwrap();
