@@ -190,8 +190,9 @@ impl Server {
         let url = &self.url;
         let exchange = async {
             let response = self.client.send(None, Some(Bytes::from(call)), HeaderMap::new()).await;
-            let response = response.map_err(|error| {
-                format!("cannot reach {url}: {}; see --from", whole_story(&error))
+            let response = response.map_err(|error| match error.is_connect() {
+                true => format!("cannot reach {url}: {}; see --from", whole_story(&error)),
+                false => format!("{url}: {}", whole_story(&error)),
             })?;
             let status = response.status();
             let body = Limited::new(response.into_body(), RESPONSE_BYTES_MAX).collect().await;

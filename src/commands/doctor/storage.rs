@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(level((1 << 30) - 1, 10 << 30), Level::Problem);
     }
 
-    /// `neve doctor --plan` says 4.48 GiB for seven days, 128 MiB for a segment, and 1 GiB reserved.
+    /// `neve doctor --plan` says 4.23 GiB for seven days, 128 MiB for a segment, and 1 GiB reserved.
     #[test]
     fn age_or_number_of_blocks_alone_wants_the_disk_of_the_plan() {
         let dir = tempfile::tempdir().unwrap();
@@ -224,7 +224,7 @@ mod tests {
             let advice = format!(" short of {setting}; free some space or lower {setting}");
             assert!(short.contains(&advice), "{short}");
             assert!(
-                short.contains(&format!("about 4.48 GiB of mainnet by {setting}; ")),
+                short.contains(&format!("about 4.23 GiB of mainnet by {setting}; ")),
                 "{short}"
             );
             assert_eq!(found(1).level, Level::Problem);

@@ -58,7 +58,7 @@ pub(super) const STORE: Group = Group {
             "precompress",
             text::<String>("gzip,zstd|none").many(),
             "Content codings that neve makes of large responses at ingest, for clients that \
-             accept them. Each takes about a fifth more disk.",
+             accept them. Each takes about a seventh more disk.",
         )
         .or("none"),
         Setting::new(

@@ -31,7 +31,8 @@ const ORDINAL_BITS_MAX: u32 = 16;
 const HEIGHT_BITS_MAX: u32 = 32;
 /// Matches that a look-up returns. Someone who makes many hashes with the same bits hides only the last ones of these.
 pub(crate) const MATCHES_MAX: u32 = 64;
-/// Remainders that are read at once. A bucket has more only if senders chose their hashes for it.
+/// Remainders that are read at once. A bucket has more if senders chose their hashes for it, and of 2^30 hashes some seven
+/// buckets by chance.
 const WINDOW: u32 = 64;
 const START_LEN: u64 = 4;
 
@@ -102,12 +103,15 @@ impl TableShape {
         let is_known = last <= HEIGHT_MAX
             && height_bits <= HEIGHT_BITS_MAX
             && ordinal_bits <= ORDINAL_BITS_MAX;
+        // Before the sums: the header of a file may have any number.
+        if !is_known {
+            return None;
+        }
         let starts = START_LEN << bucket_bits;
         let remainders = NumberList { offset: starts + 8, width: HASH_BITS - bucket_bits };
         let offset = remainders.end(entries.into());
         let locators = NumberList { offset, width: height_bits + ordinal_bits };
-        let shape = Self { entries, first, bucket_bits, ordinal_bits, remainders, locators };
-        is_known.then_some(shape)
+        Some(Self { entries, first, bucket_bits, ordinal_bits, remainders, locators })
     }
 
     /// Bytes of the table.

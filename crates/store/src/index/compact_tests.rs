@@ -149,6 +149,19 @@ fn hash_takes_at_most_eight_bytes_at_every_level() {
 
 /// Senders can choose hashes for one bucket, and pay for some with the same bits.
 #[test]
+fn header_with_absurd_numbers_has_no_table() {
+    for (first, last, ordinal_bits) in [(0, 1, u32::MAX), (0, 1, 17), (1, 0, 16), (0, u64::MAX, 0)]
+    {
+        assert_eq!(
+            TableShape::new(1, first, last, ordinal_bits),
+            None,
+            "{first} {last} {ordinal_bits}"
+        );
+    }
+    assert!(TableShape::new(u32::MAX, 0, 1, 16).is_some());
+}
+
+#[test]
 fn hashes_of_one_bucket_cost_a_look_up_little() {
     let count = if cfg!(miri) { 300 } else { 200_000 };
     let locator = |of: u64| Locator::new(FIRST + of / 16, of % 16);

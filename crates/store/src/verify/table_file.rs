@@ -85,7 +85,10 @@ fn contents(
     let Some(shape) = header.shape().filter(|shape| shape.len() == header.length) else {
         return Ok(Some("header names no table of its length"));
     };
-    if len - PAGE as u64 != header.length || crc(file, len)? != header.table_crc {
+    if len - PAGE as u64 != header.length {
+        return Ok(Some("table has not the length that its header names"));
+    }
+    if crc(file, len)? != header.table_crc {
         return Ok(Some("table fails its checksum"));
     }
     let held = ExpectedTable::of(header, outcomes);

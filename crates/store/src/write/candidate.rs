@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::disk::segment_name;
+use crate::disk::{Latch, segment_name};
 use crate::error::Error;
 use crate::format::{Seal, SegmentHeader};
 use crate::id::Hash;
@@ -138,6 +138,13 @@ fn holder(served: &[Arc<Segment>], height: u64) -> Option<&Arc<Segment>> {
 pub(super) fn open_table(path: &Path, segments: &[Arc<Segment>]) -> Result<Option<Merged>, Error> {
     let Ok(table) = Merged::open(path)? else { return Ok(None) };
     Ok(speaks_of(&table, segments)?.then_some(table))
+}
+
+/// Removes a merged table. It is derived from segments, so that loses nothing.
+pub(super) fn remove_table(latch: &mut Latch, name: &str) -> Result<(), Error> {
+    latch.remove(name)?;
+    tracing::info!(file = name, "unused hash table removed");
+    Ok(())
 }
 
 /// True if the table was made from these very blocks: hashes chain, so its last one decides.

@@ -1,9 +1,9 @@
 //! Opening a directory: whole segments are served, doubtful ones are set aside.
 //!
-//! The upstream is the truth, so nothing is repaired here. The segment that was being written is
-//! walked record by record up to the first doubt. Sealed segments are believed by their header;
-//! each record is checked when it is first read. If segments do not join up, the run that ends at
-//! the newest head is served. The others keep their bytes under another name (`quarantine.rs`).
+//! The upstream is the truth, so nothing is repaired here. The segment that was being written is walked record by
+//! record up to the first doubt. Sealed segments are believed by their header; each record is checked when it is
+//! first read. If segments do not join up, the run that ends at the newest head is served. The others keep their
+//! bytes under another name (`quarantine.rs`).
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use super::candidate::{SegmentCandidate, open_table, take_run};
+use super::candidate::{SegmentCandidate, open_table, remove_table, take_run};
 use super::options::Options;
 use super::quarantine::{Quarantine, is_any_above, set_aside};
 use super::writer::{Locks, Writer, newest};
@@ -386,16 +386,14 @@ impl Opening {
     ) -> Result<Vec<Arc<Merged>>, Error> {
         let mut tables: Vec<Arc<Merged>> = Vec::new();
         // By first height, the longer one first, so that a finished merge hides its sources.
-        let mut found: Vec<(u64, u64)> =
-            names.iter().filter_map(|name| parse_table_name(name)).collect();
+        let mut found: Vec<_> = names.iter().filter_map(|name| parse_table_name(name)).collect();
         found.sort_unstable_by_key(|(first, last)| (*first, std::cmp::Reverse(*last)));
         for (first, last) in found {
             let name = table_name(first, last);
             let after = tables.last().is_none_or(|table| table.header.last < first);
             match open_table(&self.latch.dir().join(&name), segments) {
                 Ok(Some(table)) if after => tables.push(Arc::new(table)),
-                // A table is derived from segments, so removing one loses nothing.
-                Ok(_) => self.latch.remove(&name)?,
+                Ok(_) => remove_table(&mut self.latch, &name)?,
                 Err(error) if error.is_disk_failure() => {
                     tracing::warn!(file = name, %error, "hash table not used");
                 }
