@@ -190,9 +190,13 @@ impl Server {
         let url = &self.url;
         let exchange = async {
             let response = self.client.send(None, Some(Bytes::from(call)), HeaderMap::new()).await;
-            let response = response.map_err(|error| match error.is_connect() {
-                true => format!("cannot reach {url}: {}; see --from", whole_story(&error)),
-                false => format!("{url}: {}", whole_story(&error)),
+            let response = response.map_err(|error| {
+                let why = whole_story(&error);
+                if error.is_connect() {
+                    format!("cannot reach {url}: {why}; see --from")
+                } else {
+                    format!("{url}: {why}")
+                }
             })?;
             let status = response.status();
             let body = Limited::new(response.into_body(), RESPONSE_BYTES_MAX).collect().await;
