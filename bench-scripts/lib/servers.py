@@ -118,8 +118,11 @@ def devnet(heights, rate=0):
 
 
 def neve(directory, upstream, threads=1, binary=None, name="neve", options=(), start=1):
-    """neve, with all that the upstream has from `start` on."""
+    """neve, with all that the upstream has from `start` on; unpacked, unless the options say otherwise."""
     command = [binary or tools.neve(), "serve", "--data-dir", directory, "--upstream", f"http://{upstream.address}"]
+    if "--unpacked-bytes" not in options:
+        # By default 20,000 blocks of mainnet's size would be packed in part, and a row would mix both.
+        command += ["--unpacked-bytes", "none"]
     command += ["--start", str(start), "--retain-bytes", "none", "--threads", str(threads), "--precompress", "gzip"]
     command += ["--listen", "127.0.0.1:0", *options]
     server = spawn(name, command, log=f"{directory}.log")
