@@ -59,17 +59,7 @@ impl HashFilter {
     /// # Errors
     /// Bytes that no writer makes, or another version.
     pub fn read(bytes: Vec<u8>) -> Result<Self, ArchiveError> {
-        let malformed = |why: &str| ArchiveError::malformed(WHAT, why);
-        if bytes.len() < HEADER_BYTES || !bytes.starts_with(MAGIC) {
-            return Err(malformed("not a filter"));
-        }
-        let version = word(&bytes, 8);
-        if version != VERSION {
-            return Err(ArchiveError::Version { what: WHAT, version: version.into(), read: 1 });
-        }
-        let first = u64::from(word(&bytes, 16)) | u64::from(word(&bytes, 20)) << 32;
-        // For its checks alone: a filter comes without its span.
-        Span::empty(first, word(&bytes, 12), word(&bytes, 24))?;
+        check_form(&bytes)?;
         let (entries, bits) = (word(&bytes, 28) as usize, word(&bytes, 32));
         // The count of bits is the file's: a larger one would overflow the shift.
         let length = HEADER_BYTES + (4 << bits.min(BUCKET_BITS_MAX)) + entries.div_ceil(2) * 5;
@@ -91,6 +81,24 @@ impl HashFilter {
         }
         Ok(Self(table))
     }
+}
+
+/// Checks that an object begins as a filter of this version, and of a span that can be.
+fn check_form(bytes: &[u8]) -> Result<(), ArchiveError> {
+    if bytes.len() < HEADER_BYTES || !bytes.starts_with(MAGIC) {
+        return Err(malformed("not a filter"));
+    }
+    let version = word(bytes, 8);
+    if version != VERSION {
+        return Err(ArchiveError::Version { what: WHAT, version: version.into(), read: 1 });
+    }
+    let first = u64::from(word(bytes, 16)) | u64::from(word(bytes, 20)) << 32;
+    // For its checks alone: a filter comes without its span.
+    Span::empty(first, word(bytes, 12), word(bytes, 24)).map(drop)
+}
+
+fn malformed(why: &str) -> ArchiveError {
+    ArchiveError::malformed(WHAT, why)
 }
 
 fn header(span: &Span, entries: usize, bits: u32) -> Vec<u8> {

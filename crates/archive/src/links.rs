@@ -69,23 +69,15 @@ impl Links {
     /// # Errors
     /// Bytes that no writer makes, or another version.
     pub fn read(bytes: &[u8]) -> Result<Self, ArchiveError> {
-        let malformed = |why: &str| ArchiveError::malformed(WHAT, why);
         let (header, rest) = bytes
             .split_first_chunk::<HEADER_BYTES>()
             .ok_or_else(|| malformed("no whole header"))?;
-        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| header[at + byte]));
-        if !header.starts_with(MAGIC) {
-            return Err(malformed("other first bytes"));
-        }
-        let (version, read) = (word(8).into(), VERSION.into());
-        if version != read {
-            return Err(ArchiveError::Version { what: WHAT, version, read });
-        }
+        check_form(header)?;
         let (links, left) = rest.as_chunks::<32>();
-        if word(12) as usize != LINKS_MAX || links.len() != LINKS_MAX || !left.is_empty() {
+        if word(header, 12) as usize != LINKS_MAX || links.len() != LINKS_MAX || !left.is_empty() {
             return Err(malformed("another count of links"));
         }
-        let first = u64::from(word(16)) | u64::from(word(20)) << 32;
+        let first = u64::from(word(header, 16)) | u64::from(word(header, 20)) << 32;
         let after = Digest(std::array::from_fn(|byte| header[24 + byte]));
         let after = (after != Digest([0; 32])).then_some(after);
         if first == 0 || (first == 1) != after.is_none() {
@@ -93,6 +85,26 @@ impl Links {
         }
         Ok(Self { first, after, links: links.iter().map(|link| Digest(*link)).collect() })
     }
+}
+
+/// Checks the first bytes of an object and its version.
+fn check_form(header: &[u8; HEADER_BYTES]) -> Result<(), ArchiveError> {
+    if !header.starts_with(MAGIC) {
+        return Err(malformed("other first bytes"));
+    }
+    let (version, read) = (word(header, 8).into(), VERSION.into());
+    if version != read {
+        return Err(ArchiveError::Version { what: WHAT, version, read });
+    }
+    Ok(())
+}
+
+fn word(header: &[u8; HEADER_BYTES], at: usize) -> u32 {
+    u32::from_le_bytes(std::array::from_fn(|byte| header[at + byte]))
+}
+
+fn malformed(why: &str) -> ArchiveError {
+    ArchiveError::malformed(WHAT, why)
 }
 
 #[cfg(test)]

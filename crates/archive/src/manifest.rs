@@ -94,6 +94,23 @@ pub struct SegmentEntry {
     pub parent: Digest,
 }
 
+impl SegmentEntry {
+    /// Checks the entry without its neighbors, in an archive with ranges of so many heights.
+    fn check(&self, range: u64) -> Result<(), ArchiveError> {
+        if !self.first.is_multiple_of(range) || self.first.checked_add(range - 1).is_none() {
+            return Err(self.malformed("no whole range begins there"));
+        }
+        if self.bytes == 0 || self.bytes > OBJECT_BYTES_MAX {
+            return Err(self.malformed("an impossible length"));
+        }
+        Ok(())
+    }
+
+    fn malformed(&self, why: &str) -> ArchiveError {
+        ArchiveError::malformed(WHAT, format!("segment {}: {why}", self.first))
+    }
+}
+
 /// A span in the manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -113,6 +130,28 @@ pub struct SpanEntry {
     /// Terms of its logs. Archives of earlier writers have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terms: Option<IndexEntry>,
+}
+
+impl SpanEntry {
+    /// Checks the entry with the segments that it counts, in an archive with ranges of so many heights.
+    fn check(&self, range: u32, held: &[SegmentEntry]) -> Result<(), ArchiveError> {
+        let group = |segment: &SegmentEntry| span_groups(segment.first, range);
+        match (held.first(), held.last()) {
+            (Some(a), Some(z)) if a.first == self.first && group(a) == group(z) => {}
+            _ => return Err(self.malformed("not the segments of a group")),
+        }
+        let is_possible = |bytes: u64| bytes > 0 && bytes <= OBJECT_BYTES_MAX;
+        let lengths = [self.bytes, self.pages.bytes, self.filter.bytes].into_iter();
+        let mut lengths = lengths.chain(self.terms.map(|terms| terms.bytes));
+        if self.segments > SPAN_SEGMENTS || !lengths.all(is_possible) {
+            return Err(self.malformed("an impossible length"));
+        }
+        Ok(())
+    }
+
+    fn malformed(&self, why: &str) -> ArchiveError {
+        ArchiveError::malformed(WHAT, format!("span {}: {why}", self.first))
+    }
 }
 
 /// Object of a span in the manifest.
@@ -318,24 +357,16 @@ impl Manifest {
 
     fn check_segments(&self) -> Result<(), ArchiveError> {
         let range = u64::from(self.range);
-        let wrong =
-            |at: u64, why: &str| Err(ArchiveError::malformed(WHAT, format!("segment {at}: {why}")));
         for segment in &self.segments {
-            let SegmentEntry { first, bytes, .. } = *segment;
-            if !first.is_multiple_of(range) || first.checked_add(range - 1).is_none() {
-                return wrong(first, "no whole range begins there");
-            }
-            if bytes == 0 || bytes > OBJECT_BYTES_MAX {
-                return wrong(first, "an impossible length");
-            }
+            segment.check(range)?;
         }
         for (below, above) in self.segments.iter().zip(self.segments.iter().skip(1)) {
             // Replicas take segments one behind the other: a gap would end them there.
             if below.first.checked_add(range) != Some(above.first) {
-                return wrong(above.first, "not behind the one before");
+                return Err(above.malformed("not behind the one before"));
             }
             if above.parent != below.last {
-                return wrong(above.first, "its parent is another block");
+                return Err(above.malformed("its parent is another block"));
             }
         }
         Ok(())
@@ -344,23 +375,10 @@ impl Manifest {
     fn check_spans(&self) -> Result<(), ArchiveError> {
         let mut left = &self.segments[..];
         for span in &self.spans {
-            let SpanEntry { first, segments, bytes, pages, filter, terms, .. } = *span;
-            let wrong =
-                |why: &str| Err(ArchiveError::malformed(WHAT, format!("span {first}: {why}")));
-            let Some((held, after)) = left.split_at_checked(segments as usize) else {
-                return wrong("more segments than there are");
+            let Some((held, after)) = left.split_at_checked(span.segments as usize) else {
+                return Err(span.malformed("more segments than there are"));
             };
-            let group = |segment: &SegmentEntry| span_groups(segment.first, self.range);
-            match (held.first(), held.last()) {
-                (Some(a), Some(z)) if a.first == first && group(a) == group(z) => {}
-                _ => return wrong("not the segments of a group"),
-            }
-            let is_possible = |bytes: u64| bytes > 0 && bytes <= OBJECT_BYTES_MAX;
-            let lengths = [bytes, pages.bytes, filter.bytes].into_iter();
-            let mut lengths = lengths.chain(terms.map(|terms| terms.bytes));
-            if segments > SPAN_SEGMENTS || !lengths.all(is_possible) {
-                return wrong("an impossible length");
-            }
+            span.check(self.range, held)?;
             left = after;
         }
         if left.is_empty() {

@@ -154,16 +154,7 @@ impl PageLists {
     /// Returns the bytes of the object.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.bytes());
-        bytes.extend_from_slice(MAGIC);
-        let version = if self.terms.is_some() { VERSION_WITH_TERMS } else { VERSION };
-        bytes.extend_from_slice(&version.to_le_bytes());
-        bytes.extend_from_slice(&self.range.to_le_bytes());
-        bytes.extend_from_slice(&self.first.to_le_bytes());
-        bytes.extend_from_slice(&(self.segments.len() as u32).to_le_bytes());
-        bytes.extend_from_slice(&(self.span.len() as u32).to_le_bytes());
-        if let Some(terms) = &self.terms {
-            bytes.extend_from_slice(&(terms.pages.len() as u32).to_le_bytes());
-        }
+        self.add_header(&mut bytes);
         for segment in &self.segments {
             bytes.extend_from_slice(&segment.front.to_le_bytes());
             bytes.extend_from_slice(&(segment.pages.len() as u32).to_le_bytes());
@@ -178,6 +169,19 @@ impl PageLists {
         bytes
     }
 
+    fn add_header(&self, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(MAGIC);
+        let version = if self.terms.is_some() { VERSION_WITH_TERMS } else { VERSION };
+        bytes.extend_from_slice(&version.to_le_bytes());
+        bytes.extend_from_slice(&self.range.to_le_bytes());
+        bytes.extend_from_slice(&self.first.to_le_bytes());
+        bytes.extend_from_slice(&(self.segments.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&(self.span.len() as u32).to_le_bytes());
+        if let Some(terms) = &self.terms {
+            bytes.extend_from_slice(&(terms.pages.len() as u32).to_le_bytes());
+        }
+    }
+
     fn bytes(&self) -> usize {
         let pages = self.segments.iter().map(|segment| segment.pages.len());
         bytes_of(pages, self.span.len(), self.terms.as_ref().map(|terms| terms.pages.len()))
@@ -189,23 +193,7 @@ impl PageLists {
     /// Bytes that no writer makes, or another version.
     pub fn read(bytes: &[u8]) -> Result<Self, ArchiveError> {
         let mut rest = Rest(bytes);
-        if rest.take(MAGIC.len())? != MAGIC {
-            return Err(ArchiveError::malformed(WHAT, "not page lists"));
-        }
-        let version = rest.word()?;
-        if version != VERSION && version != VERSION_WITH_TERMS {
-            return Err(ArchiveError::Version { what: WHAT, version: version.into(), read: 2 });
-        }
-        let range = rest.word()?;
-        let first = u64::from(rest.word()?) | u64::from(rest.word()?) << 32;
-        let (segments, span_pages) = (rest.word()?, rest.pages()?);
-        let has_terms = version == VERSION_WITH_TERMS;
-        let term_pages = has_terms.then(|| rest.pages()).transpose()?;
-        if segments == 0 || segments > SPAN_SEGMENTS {
-            return Err(ArchiveError::malformed(WHAT, "a count of segments that no writer makes"));
-        }
-        // For its checks: `segment` divides by the range.
-        Span::empty(first, range, segments)?;
+        let ListsHeader { first, range, segments, span_pages, term_pages } = rest.header()?;
         let shapes = (0..segments).map(|_| Ok((rest.word()?, rest.pages()?)));
         let shapes = shapes.collect::<Result<Vec<_>, ArchiveError>>()?;
         let fences = rest.take(span_pages * PREFIX_BYTES)?.as_chunks().0.to_vec();
@@ -235,10 +223,40 @@ pub(crate) fn bytes_of(
     HEADER_BYTES + segments + span * (PREFIX_BYTES + DIGEST_BYTES) + terms
 }
 
+/// Header of page lists: the form of the span, and the numbers of its pages and of those of its terms.
+struct ListsHeader {
+    first: u64,
+    range: u32,
+    segments: u32,
+    span_pages: usize,
+    term_pages: Option<usize>,
+}
+
 /// Bytes that are not read yet.
 struct Rest<'b>(&'b [u8]);
 
 impl<'b> Rest<'b> {
+    fn header(&mut self) -> Result<ListsHeader, ArchiveError> {
+        if self.take(MAGIC.len())? != MAGIC {
+            return Err(ArchiveError::malformed(WHAT, "not page lists"));
+        }
+        let version = self.word()?;
+        if version != VERSION && version != VERSION_WITH_TERMS {
+            return Err(ArchiveError::Version { what: WHAT, version: version.into(), read: 2 });
+        }
+        let range = self.word()?;
+        let first = u64::from(self.word()?) | u64::from(self.word()?) << 32;
+        let (segments, span_pages) = (self.word()?, self.pages()?);
+        let has_terms = version == VERSION_WITH_TERMS;
+        let term_pages = has_terms.then(|| self.pages()).transpose()?;
+        if segments == 0 || segments > SPAN_SEGMENTS {
+            return Err(ArchiveError::malformed(WHAT, "a count of segments that no writer makes"));
+        }
+        // For its checks: `segment` divides by the range.
+        Span::empty(first, range, segments)?;
+        Ok(ListsHeader { first, range, segments, span_pages, term_pages })
+    }
+
     fn terms(&mut self, pages: usize) -> Result<TermPages, ArchiveError> {
         let fences = self.take(pages * TERM_BYTES)?.as_chunks().0.to_vec();
         Ok(TermPages { pages: self.list(pages)?, fences })

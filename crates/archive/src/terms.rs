@@ -48,32 +48,26 @@ impl Terms {
     ) -> Result<Self, ArchiveError> {
         let (first, range, segments) = (span.first(), span.range(), span.segments());
         let end = first + u64::from(segments) * u64::from(range);
-        let mut table: BTreeMap<[u8; TERM_BYTES], u64> = BTreeMap::new();
         let allowed = bits_of(first, range, segments);
-        for (key, bits) in other.into_iter().flat_map(Self::entries) {
-            let kept = bits & allowed;
-            // Segments that the span has no more take their terms with them.
-            if kept != 0 {
-                *table.entry(key).or_default() |= kept;
-            }
-        }
+        let mut table = other.map(|other| other.entries_within(allowed)).unwrap_or_default();
         for (segment, term) in more {
             if !(first..end).contains(&segment) {
                 return Err(ArchiveError::malformed(WHAT, format!("{segment} is outside")));
             }
             *table.entry(key(term)).or_default() |= 1 << segment_bit(segment, range);
         }
-        let entry = |(key, bits): (&[u8; TERM_BYTES], &u64)| {
-            let mut entry = [0; ENTRY_BYTES];
-            entry[..TERM_BYTES].copy_from_slice(key);
-            entry[TERM_BYTES..].copy_from_slice(&bits.to_le_bytes());
-            entry
-        };
-        let table: Vec<u8> = table.iter().flat_map(entry).collect();
+        let table: Vec<u8> = table.into_iter().flat_map(entry).collect();
         if object_bytes(table.len()) > OBJECT_BYTES_MAX {
             return Err(ArchiveError::malformed(WHAT, "too many terms"));
         }
         Ok(Self { first, range, segments, table })
+    }
+
+    /// Returns the segments of each term as far as they are among the `allowed` ones. Segments that the span has no more
+    /// take their terms with them.
+    fn entries_within(&self, allowed: u64) -> BTreeMap<[u8; TERM_BYTES], u64> {
+        let kept = self.entries().map(|(key, bits)| (key, bits & allowed));
+        kept.filter(|(_, bits)| *bits != 0).collect()
     }
 
     fn entries(&self) -> impl Iterator<Item = ([u8; TERM_BYTES], u64)> + '_ {
@@ -131,6 +125,14 @@ impl Terms {
 fn bits_of(first: u64, range: u32, segments: u32) -> u64 {
     let low = segment_bit(first, range);
     (u64::MAX >> (SPAN_SEGMENTS - segments.clamp(1, SPAN_SEGMENTS))) << low
+}
+
+/// Bytes of an entry.
+fn entry((key, bits): ([u8; TERM_BYTES], u64)) -> [u8; ENTRY_BYTES] {
+    let mut entry = [0; ENTRY_BYTES];
+    entry[..TERM_BYTES].copy_from_slice(&key);
+    entry[TERM_BYTES..].copy_from_slice(&bits.to_le_bytes());
+    entry
 }
 
 fn entries(table: &[u8]) -> impl Iterator<Item = ([u8; TERM_BYTES], u64)> + '_ {

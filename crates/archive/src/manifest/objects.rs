@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::{DELETED_MAX, Deletion, Manifest, SpanEntry, WHAT};
-use crate::digest::PAGE_BYTES;
+use crate::digest::{Digest, PAGE_BYTES};
 use crate::error::ArchiveError;
 use crate::links::LINKS_BYTES;
 use crate::name::ObjectName;
@@ -56,27 +56,36 @@ impl Manifest {
     }
 
     pub(super) fn check_deletion(&self) -> Result<(), ArchiveError> {
-        let wrong = |why: &str| Err(ArchiveError::malformed(WHAT, format!("deletion: {why}")));
         let Some(Deletion { since, objects }) = &self.deletion else { return Ok(()) };
         if *since == 0 || *since > self.sequence {
-            return wrong("a sequence that is not there yet");
+            return Err(malformed("a sequence that is not there yet"));
         }
         if objects.len() > DELETED_MAX || !objects.is_sorted_by(|a, b| a < b) {
-            return wrong("too many names, or names that do not ascend");
+            return Err(malformed("too many names, or names that do not ascend"));
         }
-        let mut deleted = HashSet::new();
-        for object in objects {
-            let name: ObjectName = object.parse()?;
-            if name.chain_id != self.chain_id {
-                return wrong("an object of another chain");
-            }
-            deleted.insert((name.digest, name.first));
-        }
+        let deleted = self.read_names(objects)?;
         let is_named = |(name, _): (ObjectName, u64)| deleted.contains(&(name.digest, name.first));
         // The deletion would take away what readers of this manifest need.
         if !objects.is_empty() && self.objects().any(is_named) {
-            return wrong("an object that the manifest names");
+            return Err(malformed("an object that the manifest names"));
         }
         Ok(())
     }
+
+    /// Reads the names of objects of this chain. Returns the digest and the first height of each.
+    fn read_names(&self, objects: &[String]) -> Result<HashSet<(Digest, u64)>, ArchiveError> {
+        let mut names = HashSet::new();
+        for object in objects {
+            let name: ObjectName = object.parse()?;
+            if name.chain_id != self.chain_id {
+                return Err(malformed("an object of another chain"));
+            }
+            names.insert((name.digest, name.first));
+        }
+        Ok(names)
+    }
+}
+
+fn malformed(why: &str) -> ArchiveError {
+    ArchiveError::malformed(WHAT, format!("deletion: {why}"))
 }
