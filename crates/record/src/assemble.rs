@@ -68,12 +68,7 @@ pub(crate) fn cut_texts(
 pub(crate) fn derived(block: &[u8], parsed: &Block<'_>, proven: &Receipts<'_>) -> Record {
     // Both forms are made at ingest, so that no request parses or edits JSON.
     let (hashes, header) = (with_hashes(block, parsed), header_of(block, parsed));
-    let spans = Spans {
-        settled: parsed.header.settles(),
-        pieces: [hashes.1, header.1, pieces_of(parsed)],
-        transactions: transaction_spans(parsed, proven),
-        logs: proven.logs.iter().map(|log| log_span(&log.span)).collect(),
-    };
+    let spans = spans_of(parsed, proven, [hashes.1, header.1, pieces_of(parsed)]);
     let mut parts = vec![Part::uncompressed(Bytes::new()); 5];
     parts[HASHES] = Part::uncompressed(hashes.0);
     parts[HEADER] = Part::uncompressed(header.0);
@@ -87,6 +82,16 @@ pub(crate) fn derived(block: &[u8], parsed: &Block<'_>, proven: &Receipts<'_>) -
         logs: proven.logs.iter().map(terms_of).collect(),
         flags: 0,
         parts,
+    }
+}
+
+/// Places in the node's texts, with those of the fields in each form of the block.
+fn spans_of(block: &Block<'_>, receipts: &Receipts<'_>, pieces: [FieldOffsets; 3]) -> Spans {
+    Spans {
+        settled: block.header.settles(),
+        pieces,
+        transactions: transaction_spans(block, receipts),
+        logs: receipts.logs.iter().map(|log| log_span(&log.span)).collect(),
     }
 }
 

@@ -15,3 +15,5 @@ pub mod parts;
 pub mod precompressed;
 pub mod spans;
 pub mod terms;
+
+mod raw_filter;

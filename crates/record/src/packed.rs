@@ -1,6 +1,7 @@
 //! Records from packed files, and packed files from records: the codec that the store is given.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::io;
 use std::mem;
 use std::ops::ControlFlow;
@@ -72,10 +73,6 @@ impl PackedCodec for Codec {
         records: &[RecordRef],
         proceed: &mut dyn FnMut() -> bool,
     ) -> Result<PackedFile, PackFailed> {
-        let unpackable = |reason, why: &dyn std::fmt::Display| PackFailed::Unpackable {
-            reason,
-            error: why.to_string(),
-        };
         let texts: Option<Vec<_>> = records.iter().map(texts_of).collect();
         let texts = texts.ok_or_else(|| unpackable("input", &"a part in an unknown encoding"))?;
         let heights: Vec<_> =
@@ -83,20 +80,8 @@ impl PackedCodec for Codec {
         let mut go_on =
             || if proceed() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
         let packing = pack(identity_of(identity), range_blocks, &heights, &mut go_on);
-        let packing = packing.map_err(|error| match error {
-            PackError::Stopped => PackFailed::Stopped,
-            error => unpackable(error.reason(), &error),
-        })?;
-        // What cannot be read back must not replace the segments: they are deleted afterwards.
-        let file = File::open(&packing.bytes[..]).map_err(|error| unpackable(READ_BACK, &error))?;
-        for record in records {
-            if !proceed() {
-                return Err(PackFailed::Stopped);
-            }
-            comes_back(&file, record).map_err(|why| unpackable(READ_BACK, &why))?;
-        }
-        // It borrows the bytes that are given on.
-        drop(file);
+        let packing = packing.map_err(|error| pack_failed(&error))?;
+        read_back(&packing.bytes, records, proceed)?;
         let as_it_came = packing.stored_as_came;
         let as_it_came = as_it_came.into_iter().map(|(reason, heights)| (reason.name(), heights));
         Ok(PackedFile { bytes: packing.bytes, as_it_came: as_it_came.collect() })
@@ -127,6 +112,34 @@ impl PackedCodec for Codec {
     }
 }
 
+fn unpackable(reason: &'static str, why: &dyn fmt::Display) -> PackFailed {
+    PackFailed::Unpackable { reason, error: why.to_string() }
+}
+
+fn pack_failed(error: &PackError) -> PackFailed {
+    match error {
+        PackError::Stopped => PackFailed::Stopped,
+        error => unpackable(error.reason(), error),
+    }
+}
+
+/// Compares all heights of a packed file with the records. `proceed` is called before each.
+fn read_back(
+    bytes: &[u8],
+    records: &[RecordRef],
+    proceed: &mut dyn FnMut() -> bool,
+) -> Result<(), PackFailed> {
+    // What cannot be read back must not replace the segments: they are deleted afterwards.
+    let file = File::open(bytes).map_err(|error| unpackable(READ_BACK, &error))?;
+    for record in records {
+        if !proceed() {
+            return Err(PackFailed::Stopped);
+        }
+        comes_back(&file, record).map_err(|why| unpackable(READ_BACK, &why))?;
+    }
+    Ok(())
+}
+
 /// The node's texts of a record.
 fn texts_of(record: &RecordRef) -> Option<[Cow<'_, [u8]>; 2]> {
     let text = |part| {
@@ -141,8 +154,7 @@ fn texts_of(record: &RecordRef) -> Option<[Cow<'_, [u8]>; 2]> {
 /// says that it is the one which was compared.
 fn comes_back<S: Source>(file: &File<S>, stored: &RecordRef) -> Result<(), String> {
     let height = stored.height();
-    let zero = stored.flags() & FLAG_ZERO_DIFFICULTY != 0;
-    let total = if zero { TotalDifficulty::Zero } else { TotalDifficulty::Number };
+    let total = total_of(stored.flags());
     let packed = file.height(height).map_err(|error| error.to_string())?;
     let mut header = Vec::new();
     packed.header(total, &mut header).map_err(|error| error.to_string())?;
@@ -157,11 +169,22 @@ fn comes_back<S: Source>(file: &File<S>, stored: &RecordRef) -> Result<(), Strin
         && [HASHES, HEADER, SPANS]
             .into_iter()
             .all(|part| same_part(part, &record.parts[part].bytes))
-        && (stored.hash(), stored.parent()) == (record.hash, record.parent)
+        && is_same_header(stored, &record);
+    if is_same { Ok(()) } else { Err(different()) }
+}
+
+/// Compares a stored record with another, without their parts.
+fn is_same_header(stored: &RecordRef, record: &Record) -> bool {
+    (stored.hash(), stored.parent()) == (record.hash, record.parent)
         && (stored.timestamp(), stored.flags()) == (record.timestamp, record.flags)
         && stored.transaction_count() as usize == record.transactions.len()
-        && stored.terms().is_ok_and(|terms| terms.eq(record.logs.iter().copied()));
-    if is_same { Ok(()) } else { Err(different()) }
+        && stored.terms().is_ok_and(|terms| terms.eq(record.logs.iter().copied()))
+}
+
+/// Form of the total difficulty in the texts of a record with these flags.
+fn total_of(flags: u32) -> TotalDifficulty {
+    let zero = flags & FLAG_ZERO_DIFFICULTY != 0;
+    if zero { TotalDifficulty::Zero } else { TotalDifficulty::Number }
 }
 
 /// Makes the record of a packed height.
@@ -195,8 +218,9 @@ fn read(
     wanted: Wanted<'_>,
     out: &mut Vec<u8>,
 ) -> Result<Option<usize>, PackedError> {
-    let (part, flags) = match wanted {
-        Wanted::Count => return Ok(Some(packed.counts()?.0)),
+    match wanted {
+        Wanted::Count => Ok(Some(packed.counts()?.0)),
+        Wanted::Part { part, flags } => read_part(packed, part, total_of(flags), out),
         Wanted::Transaction { part, at, hash } => {
             let hash = hash.map(|hash| B256::new(hash.0));
             let found = match part {
@@ -205,12 +229,18 @@ fn read(
                 _ => false,
             };
             // Without a hash a position of the block is wanted, and the block is here.
-            return Ok((found || hash.is_none()).then_some(0));
+            Ok((found || hash.is_none()).then_some(0))
         }
-        Wanted::Part { part, flags } => (part, flags),
-    };
-    let zero = flags & FLAG_ZERO_DIFFICULTY != 0;
-    let total = if zero { TotalDifficulty::Zero } else { TotalDifficulty::Number };
+    }
+}
+
+/// Appends a part; `None` if packed heights have no such part.
+fn read_part(
+    packed: &PackedHeight<'_>,
+    part: usize,
+    total: TotalDifficulty,
+    out: &mut Vec<u8>,
+) -> Result<Option<usize>, PackedError> {
     match part {
         HASHES => packed.block_with_hashes(total, out)?,
         HEADER => packed.header(total, out)?,

@@ -182,15 +182,26 @@ impl Latch {
             return Err(self.disk_full(0));
         }
         file_bytes();
-        let Err(source) = self.change(op) else {
-            if let Op::Rename { from, .. } = op {
-                self.forget_kept(from);
-            }
-            if let Op::Rename { to: name, .. } | Op::Allocate { name, .. } = op {
-                self.due.retain(|due| due != name); // another file has the name now
-            }
-            return Ok(());
-        };
+        match self.change(op) {
+            Ok(()) => self.note_names(op),
+            Err(source) => return self.note_failure(op, source),
+        }
+        Ok(())
+    }
+
+    /// Notes the names that a change took and gave.
+    fn note_names(&mut self, op: Op<'_>) {
+        if let Op::Rename { from, .. } = op {
+            self.forget_kept(from);
+        }
+        if let Op::Rename { to: name, .. } | Op::Allocate { name, .. } = op {
+            self.due.retain(|due| due != name); // another file has the name now
+        }
+    }
+
+    /// Returns the error of a failed change, unless it was to remove a file that is gone. Takes no more changes if the bytes on
+    /// disk are not known.
+    fn note_failure(&mut self, op: Op<'_>, source: io::Error) -> Result<(), Error> {
         if source.kind() == io::ErrorKind::StorageFull {
             return Err(self.disk_full(op.len()));
         }

@@ -3,6 +3,7 @@
 mod claims;
 #[allow(clippy::module_inception, reason = "the file of the trait `Disk`")]
 mod disk;
+mod locks;
 mod names;
 mod piece_writer;
 mod real_disk;
@@ -15,10 +16,10 @@ pub use stamp::Stamp;
 
 pub(crate) use claims::Claim;
 pub(crate) use disk::Latch;
+pub(crate) use locks::Locks;
 pub(crate) use names::{
-    COPY, CUT, LOCK_NAME, SPLIT, STAMP_NAME, UNFINISHED, list, packed_name, parse_copy_name,
+    COPY, CUT, SPLIT, STAMP_NAME, UNFINISHED, list, packed_name, parse_copy_name,
     parse_packed_name, parse_quarantined_name, parse_segment_name, parse_table_name,
     parse_unfinished_name, quarantined_name, segment_name, table_name,
 };
 pub(crate) use piece_writer::PieceWriter;
-pub(crate) use real_disk::open_lock;

@@ -71,6 +71,13 @@ impl RealDisk {
         self.files().insert(name.to_owned(), Arc::new(file));
         Ok(())
     }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        // Open files would otherwise be found under names that are no longer theirs.
+        self.forget(from);
+        self.forget(to);
+        fs::rename(self.dir.join(from), self.dir.join(to))
+    }
 }
 
 impl Disk for RealDisk {
@@ -89,12 +96,7 @@ impl Disk for RealDisk {
                 self.forget(name); // sealing ends with it: the file is not written again
                 punched
             }
-            Op::Rename { from, to } => {
-                // Open files would otherwise be found under names that are no longer theirs.
-                self.forget(from);
-                self.forget(to);
-                fs::rename(self.dir.join(from), self.dir.join(to))
-            }
+            Op::Rename { from, to } => self.rename(from, to),
             Op::Remove { name } => {
                 self.forget(name);
                 fs::remove_file(self.dir.join(name))
@@ -125,7 +127,7 @@ fn write(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
 }
 
 /// Opens the file whose lock the writer holds; makes it if it is not there.
-pub(crate) fn open_lock(path: &Path) -> io::Result<File> {
+pub(super) fn open_lock(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.write(true).create(true).truncate(false).custom_flags(NONBLOCK);
     regular(options.open(path)?)

@@ -107,17 +107,22 @@ impl Seal {
         {
             return Err("seal sector fails its checksum");
         }
+        let seal = Self::of(bytes);
+        seal.check_geometry(header).map(|()| Some(seal))
+    }
+
+    /// Fields of a seal sector.
+    fn of(bytes: &[u8]) -> Self {
         let sections = (le_u32(bytes, SECTION_COUNT_AT) as usize).min(SECTIONS_MAX);
         let table = bytes[SECTIONS_AT..SEAL_CRC_AT].chunks_exact(SECTION_LEN);
-        let seal = Self {
+        Self {
             count: le_u32(bytes, COUNT_AT),
             data_end: le_u64(bytes, DATA_END_AT),
             last_timestamp: le_u64(bytes, LAST_TIME_AT),
             end: le_u64(bytes, END_AT),
             last_hash: Hash(array(bytes, LAST_HASH_AT)),
             sections: table.take(sections).map(Section::parse).collect(),
-        };
-        seal.check_geometry(header).map(|()| Some(seal))
+        }
     }
 
     fn check_geometry(&self, header: &SegmentHeader) -> Result<(), FormatError> {

@@ -18,7 +18,8 @@
 //!
 //! Version 1 had tables in the form of `table.rs`, with 24 bytes a hash. It is removed at opening as a damaged one.
 
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -64,6 +65,13 @@ impl MergedHeader {
         TableShape::new(self.entries, self.first, self.last, self.ordinal_bits)
     }
 
+    /// Form of the table in a file of `len` bytes.
+    fn shape_in(&self, len: u64) -> Result<TableShape, FormatError> {
+        let shape = self.shape().filter(|shape| shape.len() == self.length);
+        let shape = shape.filter(|shape| shape.len() + PAGE as u64 == len);
+        shape.ok_or("merged hash table has another length than its header says")
+    }
+
     pub(crate) fn to_bytes(self) -> [u8; HEADER_LEN] {
         let mut bytes = Vec::with_capacity(HEADER_LEN);
         bytes.extend_from_slice(&MAGIC);
@@ -102,6 +110,21 @@ impl MergedHeader {
     }
 }
 
+/// Reads the header of a table, and the form of the table, from a file of `len` bytes.
+fn read_header(
+    file: &File,
+    len: u64,
+) -> io::Result<Result<(MergedHeader, TableShape), FormatError>> {
+    let mut page = [0; PAGE];
+    match reads::read_exact(file, &mut page, 0) {
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+            return Ok(Err("merged hash table is shorter than its header"));
+        }
+        read => read?,
+    }
+    Ok(MergedHeader::parse(&page).and_then(|header| Ok((header, header.shape_in(len)?))))
+}
+
 /// A merged table that can be read.
 pub(crate) struct Merged {
     pub(crate) header: MergedHeader,
@@ -128,21 +151,9 @@ impl Merged {
             Err(error) => return Err(read(error)),
         };
         let len = reads::length(&file).map_err(read)?;
-        let mut page = [0; PAGE];
-        match reads::read_exact(&file, &mut page, 0) {
-            Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                return Ok(Err("merged hash table is shorter than its header"));
-            }
-            Err(error) => return Err(read(error)),
-        }
-        let header = match MergedHeader::parse(&page) {
-            Ok(header) => header,
+        let (header, shape) = match read_header(&file, len).map_err(read)? {
+            Ok(found) => found,
             Err(damage) => return Ok(Err(damage)),
-        };
-        let shape = header.shape().filter(|shape| shape.len() == header.length);
-        let Some(shape) = shape.filter(|shape| shape.len() + PAGE as u64 == len) else {
-            return Ok(Err("merged hash table has another length than its header says"));
         };
         let map = Map::new(&file, len, PAGE as u64, PAGE as u64).map_err(read)?;
         map.publish(len, len);
@@ -206,7 +217,7 @@ impl Merged {
         Ok(())
     }
 
-    fn crc(&self, path: &Path, pause: &mut dyn FnMut(u64)) -> std::io::Result<u32> {
+    fn crc(&self, path: &Path, pause: &mut dyn FnMut(u64)) -> io::Result<u32> {
         let file = reads::open_regular(path)?;
         let (mut crc, mut piece) = (crc32fast::Hasher::new(), vec![0; PIECE_BYTES]);
         let (mut offset, end) = (PAGE as u64, self.disk_bytes());
@@ -286,34 +297,47 @@ pub(crate) fn write(
     let inside = |entry: &Entry| heights.contains(&entry.1.height());
     let name = table_name(header.first, header.last);
     let unfinished = format!("{name}{UNFINISHED}");
-    // Counted first: number and widths decide where each entry goes.
-    let (mut count, mut ordinal) = (0_u64, 0);
-    for (_, locator) in sources.iter().flat_map(MergeSource::entries).filter(inside) {
-        (count, ordinal) = (count + 1, ordinal.max(locator.ordinal()));
-    }
-    header.entries = u32::try_from(count).unwrap_or(u32::MAX);
-    header.ordinal_bits = bits(ordinal);
-    let shape = header.shape().filter(|_| u64::from(header.entries) == count);
-    let Some(shape) = shape else {
-        let many = std::io::Error::other("too many hashes for one table");
+    let entries = sources.iter().flat_map(MergeSource::entries).filter(inside);
+    let Some(shape) = measure(&mut header, entries) else {
+        let many = io::Error::other("too many hashes for one table");
         return Err(Error::read(latch.dir().join(name), many));
     };
-    header.length = shape.len();
     latch.allocate(&unfinished, PAGE as u64 + header.length)?;
     let write = |offset: u64, bytes: &[u8]| {
         latch.apply(Op::Write { name: &unfinished, offset: PAGE as u64 + offset, bytes })
     };
     header.table_crc = compact_writer::write(shape, merge(sources).filter(inside), write)?;
+    finish(latch, header, &unfinished)
+}
+
+/// Completes the header by the number of these entries, and by the widths and the length of their table. `None` if there
+/// is no table of so many.
+fn measure(header: &mut MergedHeader, entries: impl Iterator<Item = Entry>) -> Option<TableShape> {
+    // Counted first: number and widths decide where each entry goes.
+    let (mut count, mut ordinal) = (0_u64, 0);
+    for (_, locator) in entries {
+        (count, ordinal) = (count + 1, ordinal.max(locator.ordinal()));
+    }
+    header.entries = u32::try_from(count).unwrap_or(u32::MAX);
+    header.ordinal_bits = bits(ordinal);
+    let shape = header.shape().filter(|_| u64::from(header.entries) == count)?;
+    header.length = shape.len();
+    Some(shape)
+}
+
+/// Writes the header of a table whose entries are written, gives the file its name, and opens it.
+fn finish(latch: &mut Latch, header: MergedHeader, unfinished: &str) -> Result<Merged, Error> {
     if residency::has_failed() {
         return Err(residency::ReadFailed.into()); // the table lacks entries, and never gets its name
     }
-    latch.apply(Op::Write { name: &unfinished, offset: 0, bytes: &header.to_bytes() })?;
+    let name = table_name(header.first, header.last);
+    latch.apply(Op::Write { name: unfinished, offset: 0, bytes: &header.to_bytes() })?;
     // Before the rename: a crash leaves the whole table, or no file of that name.
-    latch.apply(Op::Sync { name: &unfinished })?;
-    latch.apply(Op::Rename { from: &unfinished, to: &name })?;
+    latch.apply(Op::Sync { name: unfinished })?;
+    latch.apply(Op::Rename { from: unfinished, to: &name })?;
     latch.apply(Op::SyncDir)?;
-    let path = latch.dir().join(&name);
-    Merged::open(&path)?.map_err(|damage| Error::read(path, std::io::Error::other(damage)))
+    let path = latch.dir().join(name);
+    Merged::open(&path)?.map_err(|damage| Error::read(path, io::Error::other(damage)))
 }
 
 /// Bytes of a table that are compared with its checksum at once.

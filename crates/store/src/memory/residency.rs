@@ -242,19 +242,20 @@ fn find_out(map: &Map, bytes: &[u8]) -> May {
                 }
             }
         }
-        Mode::Loading => {
-            if PAGES.with_borrow_mut(|pages| pages.probe(bytes, KNOWN_LOADING))
-                == ProbeResult::Missing
-            {
-                map::will_need(bytes); // all at once: loading alone would read page after page
-                if map.load(bytes).is_err() {
-                    MODE.set(Mode::Failed);
-                    return May::Nothing;
-                }
-            }
-            May::Touch
+        Mode::Loading => load(map, bytes),
+    }
+}
+
+/// Requests bytes that are not in memory from the disk, and waits for them.
+fn load(map: &Map, bytes: &[u8]) -> May {
+    if PAGES.with_borrow_mut(|pages| pages.probe(bytes, KNOWN_LOADING)) == ProbeResult::Missing {
+        map::will_need(bytes); // all at once: loading alone would read page after page
+        if map.load(bytes).is_err() {
+            MODE.set(Mode::Failed);
+            return May::Nothing;
         }
     }
+    May::Touch
 }
 
 /// Fails unless these mapped bytes may be touched. Bytes that may only be copied are left to blocking threads.

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::id::Hash;
+use crate::index::Locator;
 use crate::segment::Segment;
 use crate::segment::{OpenedPacked, Packed, PackedBytes, PackedCodec, PackedDamage, PackedHeader};
 
@@ -27,6 +28,15 @@ pub struct ArchivedPlace {
     pub height: u64,
     /// Position of the transaction; `None` for the block.
     pub position: Option<usize>,
+}
+
+impl ArchivedPlace {
+    pub(super) fn locator(&self) -> Locator {
+        match self.position {
+            None => Locator::block(self.height),
+            Some(position) => Locator::transaction(self.height, position),
+        }
+    }
 }
 
 impl ArchivedSegment {

@@ -237,10 +237,20 @@ impl Segment {
         if one || criteria.is_empty() {
             return self.scan(heights.start, criteria, found);
         }
+        self.search_index(&heights, criteria, found)
+    }
+
+    /// Looks `heights` up in the index. If there is none, it compares the terms of the first.
+    fn search_index(
+        &self,
+        heights: &Range<u64>,
+        criteria: &Criteria,
+        found: &mut WindowLogs,
+    ) -> Result<u64, SearchError> {
         let slot = (heights.start - self.base()) as u32;
         let looked_up = self.logs.at(&self.map, slot, |first, index| {
             let run = self.base() + u64::from(first);
-            look_up(&index, run, &heights, criteria, found)
+            look_up(&index, run, heights, criteria, found)
         });
         looked_up?.map_or_else(|| self.scan(heights.start, criteria, found), Ok)
     }
@@ -264,18 +274,25 @@ impl Segment {
         if is_long {
             residency::not_here()?;
         }
-        let candidates = match criteria.heights(packed, &heights) {
-            Ok(candidates) => candidates,
-            Err(damage) => {
-                damage.unless_cold()?;
-                // Without its index each height is unpacked: slower, and as complete.
-                self.checked.note_sections(self.base(), &damage.to_string());
-                heights.clone().collect()
-            }
-        };
+        let candidates = self.packed_candidates(packed, &heights, criteria)?;
         found.examined += criteria.bytes() + candidates.len() * POSTING_BYTES;
         found.logs.extend(candidates.into_iter().map(|height| LogAt { height, index: WHOLE }));
         Ok(heights.end)
+    }
+
+    /// Finds the heights that the index names for the criteria; all of `heights` if it is damaged.
+    fn packed_candidates(
+        &self,
+        packed: &Packed,
+        heights: &Range<u64>,
+        criteria: &Criteria,
+    ) -> Result<Vec<u64>, Cold> {
+        criteria.heights(packed, heights).or_else(|damage| {
+            damage.unless_cold()?;
+            // Without its index each height is unpacked: slower, and as complete.
+            self.checked.note_sections(self.base(), &damage.to_string());
+            Ok(heights.clone().collect())
+        })
     }
 
     /// Compares the terms of all logs of one height.

@@ -291,11 +291,7 @@ impl Archived {
         if is_taken || in_view.is_err() {
             return Some(in_view);
         }
-        let places = self.places.iter().filter(|place| place.hash == *hash);
-        let locators = places.map(|place| match place.position {
-            None => Locator::block(place.height),
-            Some(position) => Locator::transaction(place.height, position),
-        });
-        { locators }.find_map(found)
+        let mut places = self.places.iter().filter(|place| place.hash == *hash);
+        places.find_map(|place| found(place.locator()))
     }
 }

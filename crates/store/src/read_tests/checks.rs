@@ -61,6 +61,15 @@ pub(super) fn failing<T: Send>(
     thread::scope(|scope| scope.spawn(work).join().unwrap())
 }
 
+/// Does work with each call failing that it makes, one after the other. The work is given the number of the call that
+/// fails, and returns the number of all.
+pub(super) fn at_each_call(mut work: impl FnMut(usize) -> usize) {
+    let mut first = 0;
+    while first < work(first) {
+        first += every();
+    }
+}
+
 /// Does work for each call that it makes, with that call failing, on a copy of a store. `prepare` goes before and is
 /// spared; `check` comes after. Returns the number of calls.
 pub(super) fn walk<S: Send>(
@@ -100,25 +109,7 @@ pub(super) fn assert_right(reader: &Reader, records: &[Record], what: &str) {
     // One of four of each kind of file, and all of the active one.
     let some = records.iter().filter(|record| record.height % 4 == 2 || record.height >= ACTIVE);
     for record in some {
-        let height = record.height;
-        let read = || Some(whole(&reader.record(height)?));
-        if let Ok(Some(found)) = with_blocking_reads(read) {
-            assert_eq!(found, whole_of(record), "{what}: {height}");
-        }
-        let by_hash =
-            with_blocking_reads(|| reader.block(&record.hash).map(|found| found.height()));
-        assert!(
-            matches!(by_hash, Err(_) | Ok(None)) || by_hash == Ok(Some(height)),
-            "{what}: {height}"
-        );
-        for (at, hash) in record.transactions.iter().enumerate() {
-            let found = || reader.transaction(hash).map(|(found, at)| (found.height(), at));
-            let found = with_blocking_reads(found);
-            assert!(
-                matches!(found, Err(_) | Ok(None)) || found == Ok(Some((height, at))),
-                "{what}"
-            );
-        }
+        assert_found(reader, record, what);
         assert_part(reader, record, what);
     }
     for key in KEYS {
@@ -133,38 +124,55 @@ pub(super) fn assert_right(reader: &Reader, records: &[Record], what: &str) {
     }
 }
 
+/// A record that is found by its height or a hash is the right one.
+fn assert_found(reader: &Reader, record: &Record, what: &str) {
+    let height = record.height;
+    let read = || Some(whole(&reader.record(height)?));
+    if let Ok(Some(found)) = with_blocking_reads(read) {
+        assert_eq!(found, whole_of(record), "{what}: {height}");
+    }
+    let by_hash = with_blocking_reads(|| reader.block(&record.hash).map(|found| found.height()));
+    assert!(
+        matches!(by_hash, Err(_) | Ok(None)) || by_hash == Ok(Some(height)),
+        "{what}: {height}"
+    );
+    for (at, hash) in record.transactions.iter().enumerate() {
+        let found = || reader.transaction(hash).map(|(found, at)| (found.height(), at));
+        let found = with_blocking_reads(found);
+        assert!(matches!(found, Err(_) | Ok(None)) || found == Ok(Some((height, at))), "{what}");
+    }
+}
+
+/// Part that is read.
+const PART: usize = 3;
+
 /// Reads one part of a height as batches and single calls do: found by number, by hash and by transaction.
 fn assert_part(reader: &Reader, record: &Record, what: &str) {
-    let (part, resident) = (3, reader.resident());
-    let wanted = Wanted::Part { part, flags: record.flags };
-    let expect = |found: &Found, out: &[u8]| match found {
-        Found::Stored(stored) => {
-            assert_eq!(stored.part(part).slice.as_ref(), record.parts[part].bytes);
-        }
-        Found::Unpacked { .. } => assert_eq!(out, record.parts[part].bytes, "{what}"),
-    };
-    let read = |by: u32| {
+    for by in 0..3 {
         let mut out = Vec::new();
-        let found = with_blocking_reads(|| {
-            let found = match (by, record.transactions.first()) {
-                (0, _) => resident.read(record.height, wanted, &mut out).ok()?,
-                (1, Some(hash)) => {
-                    let found = resident.read_transaction(hash, part, &mut out).ok()?;
-                    found.map(|(found, _)| found)
-                }
-                _ => resident.read_block(&record.hash, wanted, &mut out).ok()?,
-            }?;
-            let bytes = match &found {
-                Found::Stored(stored) => stored.part(part).slice.as_ref().to_vec(),
-                Found::Unpacked { .. } => Vec::new(),
-            };
-            Some((found, bytes))
-        });
-        if let Ok(Some((found, _))) = found {
-            expect(&found, &out);
+        match with_blocking_reads(|| read_by(by, reader, record, &mut out)) {
+            Ok(Some(Found::Stored(stored))) => {
+                assert_eq!(stored.part(PART).slice.as_ref(), record.parts[PART].bytes);
+            }
+            Ok(Some(Found::Unpacked { .. })) => {
+                assert_eq!(&out[..], record.parts[PART].bytes, "{what}");
+            }
+            Ok(None) | Err(_) => {}
         }
-    };
-    (0..3).for_each(read);
+    }
+}
+
+/// Reads the part by number, by transaction, or by the hash of the block.
+fn read_by(by: u32, reader: &Reader, record: &Record, out: &mut Vec<u8>) -> Option<Found> {
+    let (resident, wanted) = (reader.resident(), Wanted::Part { part: PART, flags: record.flags });
+    match (by, record.transactions.first()) {
+        (0, _) => resident.read(record.height, wanted, out).ok()?,
+        (1, Some(hash)) => {
+            let found = resident.read_transaction(hash, PART, out).ok()?;
+            found.map(|(found, _)| found)
+        }
+        _ => resident.read_block(&record.hash, wanted, out).ok()?,
+    }
 }
 
 type Whole = (Hash, Hash, u64, Vec<Vec<u8>>);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 
-use super::checks::{assert_all, copy, failing, quarantined};
+use super::checks::{assert_all, at_each_call, copy, failing, quarantined};
 use super::support::toy::Toy;
 use super::support::{Done, Recorder, assert_clean, block, every, files};
 use super::{ACTIVE, HEIGHTS, open, options, records, store};
@@ -42,8 +42,8 @@ fn kill_each(store: &TempDir, done: &[Done], end: u64, what: &str) {
 #[test]
 fn kill_while_a_segment_is_copied_and_set_aside_loses_no_record() {
     let store = store(true);
-    let (mut first, mut copied) = (0, 0);
-    loop {
+    let mut copied = 0;
+    at_each_call(|first| {
         let dir = copy(store.path());
         let disk = Recorder::new(dir.path());
         let opening = || {
@@ -58,11 +58,8 @@ fn kill_while_a_segment_is_copied_and_set_aside_loses_no_record() {
             kill_each(&store, &done, end, &format!("call {first}"));
             copied += 1;
         }
-        if first >= calls {
-            break;
-        }
-        first += every();
-    }
+        calls
+    });
     assert!(copied > 0 || every() > 1, "records before one that fails are copied");
 }
 
@@ -92,25 +89,30 @@ fn waits_for_room(dir: &Path, refuses: fn(&Done) -> bool, first: usize) -> (bool
     (true, calls)
 }
 
+/// True if a file is set aside.
+fn of_the_file(op: &Done) -> bool {
+    matches!(op, Done::Rename(_, to) if to.contains(".quarantined-"))
+}
+
+/// True if a copy gets its name, or is removed.
+fn of_the_copy(op: &Done) -> bool {
+    match op {
+        Done::Rename(from, _) | Done::Remove(from) => from.ends_with(".copy.new"),
+        _ => false,
+    }
+}
+
 #[test]
 fn full_disk_at_the_names_of_a_copy_ends_no_start() {
     let store = store(true);
-    let of_the_file = |op: &Done| matches!(op, Done::Rename(_, to) if to.contains(".quarantined-"));
-    let of_the_copy = |op: &Done| match op {
-        Done::Rename(from, _) | Done::Remove(from) => from.ends_with(".copy.new"),
-        _ => false,
-    };
     for refuses in [of_the_file, of_the_copy] {
-        let (mut first, mut copied) = (0, 0);
-        loop {
+        let mut copied = 0;
+        at_each_call(|first| {
             let dir = copy(store.path());
             let (has_waited, calls) = waits_for_room(dir.path(), refuses, first);
             copied += usize::from(has_waited);
-            if first >= calls {
-                break;
-            }
-            first += every();
-        }
+            calls
+        });
         assert!(copied > 0 || every() > 1, "records before one that fails are copied");
     }
     // A kill came before the copy got the name of its segment.

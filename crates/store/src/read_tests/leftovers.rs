@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::checks::{assert_all, assert_named, assert_right, quarantined, walk};
 use super::support::{IDENTITY, block, fresh_dir, pack};
 use super::{open, records};
-use crate::Opened;
+use crate::{Opened, Record};
 
 /// First height of the active segment, and the height after its last one.
 const ACTIVE: u64 = 8;
@@ -34,6 +34,22 @@ fn store() -> TempDir {
     dir
 }
 
+/// The store serves everything, once its first packed height is fetched.
+fn assert_opens(dir: &Path, records: &[Record], what: &str) {
+    let aside = quarantined(dir);
+    let mut opened = open(dir).unwrap_or_else(|error| panic!("{what}: {error}"));
+    // The packed file was set aside, and the segments reach into it: its first height is fetched.
+    if opened.reader.gap() == Some(4..5) {
+        let mut history = opened.writer.history().unwrap();
+        history.append(&block(4, 0)).unwrap();
+        assert_eq!(opened.writer.prepend(history.finish().unwrap()).unwrap(), 1);
+    }
+    let end = opened.reader.range().map_or(0, |range| range.end() + 1);
+    let lost_active = aside.iter().any(|name| name.contains(&format!("{ACTIVE:020}")));
+    assert!(end == END || lost_active && end >= ACTIVE, "{what}: {end}, {aside:?}");
+    assert_all(&opened, &records[..end as usize]);
+}
+
 #[test]
 fn opening_beside_two_files_of_a_height_survives_a_read_error_at_every_call() {
     let records = &records()[..END as usize];
@@ -46,18 +62,7 @@ fn opening_beside_two_files_of_a_height_survives_a_read_error_at_every_call() {
         opening,
         |opened, dir, _, what| {
             opened.into_iter().for_each(|opened| assert_right(&opened.reader, records, what));
-            let aside = quarantined(dir);
-            let mut opened = open(dir).unwrap_or_else(|error| panic!("{what}: {error}"));
-            // The packed file was set aside, and the segments reach into it: its first height is fetched.
-            if opened.reader.gap() == Some(4..5) {
-                let mut history = opened.writer.history().unwrap();
-                history.append(&block(4, 0)).unwrap();
-                assert_eq!(opened.writer.prepend(history.finish().unwrap()).unwrap(), 1);
-            }
-            let end = opened.reader.range().map_or(0, |range| range.end() + 1);
-            let lost_active = aside.iter().any(|name| name.contains(&format!("{ACTIVE:020}")));
-            assert!(end == END || lost_active && end >= ACTIVE, "{what}: {end}, {aside:?}");
-            assert_all(&opened, &records[..end as usize]);
+            assert_opens(dir, records, what);
         },
     );
     assert!(calls > 30, "{calls}");

@@ -2,6 +2,7 @@
 
 #[allow(clippy::module_inception, reason = "the file of the type `Repair`")]
 mod repair;
+mod restore;
 mod scrub;
 mod split;
 

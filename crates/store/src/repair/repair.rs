@@ -69,6 +69,16 @@ impl Repair {
     }
 }
 
+/// Finds the sealed segment that has the heights of `new`.
+fn place_of(new: &[(Arc<Segment>, String)], segments: &[Arc<Segment>]) -> Option<usize> {
+    let ((first, _), (last, _)) = (new.first()?, new.last()?);
+    // Blocks name their parents: with the same newest block all others are the same.
+    let same = |old: &Arc<Segment>| {
+        old.base() == first.base() && !old.is_active() && old.tip() == last.tip()
+    };
+    segments.iter().position(same)
+}
+
 impl Writer {
     /// Returns what writes the sealed segment that begins at `base` anew, on any thread; `None` if
     /// there is none.
@@ -86,14 +96,7 @@ impl Writer {
     pub fn replace(&mut self, mut built: BuiltSegments) -> Result<bool, Error> {
         let (mut segments, tables) = self.lists();
         let mut new = std::mem::take(&mut built.segments);
-        let (Some((first, _)), Some((last, _))) = (new.first(), new.last()) else {
-            return Ok(false);
-        };
-        // Blocks name their parents: with the same newest block all others are the same.
-        let same = |old: &Arc<Segment>| {
-            old.base() == first.base() && !old.is_active() && old.tip() == last.tip()
-        };
-        let Some(at) = segments.iter().position(same) else {
+        let Some(at) = place_of(&new, &segments) else {
             built.segments = new; // they are removed
             return Ok(false);
         };

@@ -7,7 +7,7 @@
 //! no process has mapped just now, also one that a serving thread has found resident and is about to
 //! touch. The kernel lets pages that were read once go first.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -37,11 +37,7 @@ impl Reader {
             }
             // Another error says nothing of the file's bytes: that of too many open files, say.
             Err(Error::Read { source, .. }) if reads::is_of_the_file(&source) => {
-                segment.checked.note_sections(base, &source.to_string());
-                // Which records cannot be read, record by record.
-                (base..segment.end_height()).for_each(|height| {
-                    let _ = residency::with_blocking_reads(|| segment.record(height));
-                });
+                note_unreadable(segment, &source);
             }
             Err(error) => return Err(error),
         }
@@ -55,6 +51,15 @@ impl Reader {
         let tables = self.view().tables.clone();
         tables.iter().try_for_each(|table| table.check(dir, pause))
     }
+}
+
+/// Notes that the file of a segment cannot be read from end to end.
+fn note_unreadable(segment: &Segment, error: &io::Error) {
+    segment.checked.note_sections(segment.base(), &error.to_string());
+    // Which records cannot be read, record by record.
+    (segment.base()..segment.end_height()).for_each(|height| {
+        let _ = residency::with_blocking_reads(|| segment.record(height));
+    });
 }
 
 struct Scrub<'a> {

@@ -92,36 +92,50 @@ impl Writer {
         &mut self,
         parts: Result<Option<NewParts>, Error>,
     ) -> Result<Option<NewPartNames>, Error> {
-        let NewParts { old, mut built } = match parts {
-            Ok(Some(parts)) => parts,
-            Ok(None) => return Ok(None),
+        match parts {
+            Ok(Some(parts)) => self.show(parts),
+            Ok(None) => Ok(None),
             Err(error) => {
                 // Nothing that is served has changed.
                 tracing::warn!(%error, "segment not split");
-                return if error.is_latched() { Err(error) } else { Ok(None) };
+                if error.is_latched() { Err(error) } else { Ok(None) }
             }
-        };
+        }
+    }
+
+    /// Gives the parts their names, except the first, and shows all to readers; unless the segment is no longer served.
+    fn show(&mut self, parts: NewParts) -> Result<Option<NewPartNames>, Error> {
+        let NewParts { old, mut built } = parts;
         let (mut segments, tables) = self.lists();
         let at = segments.iter().position(|segment| Arc::ptr_eq(segment, &old));
         let (Some(at), Some((segment, unfinished))) = (at, built.segments.first().cloned()) else {
             return Ok(None);
         };
         let first = FirstPart { segment, unfinished };
+        if !self.name_other_parts(&mut built)? {
+            return Ok(None);
+        }
+        let parts = std::mem::take(&mut built.segments);
+        segments.splice(at..=at, parts.into_iter().map(|(part, _)| part));
+        self.publish(segments, tables);
+        Ok(Some(NewPartNames { latch: self.latch.beside(), old, first }))
+    }
+
+    /// Gives all parts except the first their names. False if the disk has no space for one: then those that have a name are
+    /// removed.
+    fn name_other_parts(&mut self, built: &mut BuiltSegments) -> Result<bool, Error> {
         for part in 1..built.segments.len() {
             let (segment, unfinished) = &built.segments[part];
             match self.latch.apply(Op::Rename { from: unfinished, to: &segment.name() }) {
                 Err(error) if error.is_disk_full() => {
                     tracing::warn!(%error, "segment not split");
                     let named = built.segments.drain(1..part).map(|(segment, _)| segment.name());
-                    return self.remove_segments(named).map(|()| None);
+                    return self.remove_segments(named).map(|()| false);
                 }
                 renamed => renamed?,
             }
         }
-        let parts = std::mem::take(&mut built.segments);
-        segments.splice(at..=at, parts.into_iter().map(|(part, _)| part));
-        self.publish(segments, tables);
-        Ok(Some(NewPartNames { latch: self.latch.beside(), old, first }))
+        Ok(true)
     }
 
     /// Takes the result of [`NewPartNames::run`]: the first part replaces the file of the old segment; on a full disk

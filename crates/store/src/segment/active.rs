@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::segment::{Lookup, Segment};
@@ -55,7 +56,12 @@ impl Active {
         latch.allocate(&name, header.capacity)?;
         latch.apply(Op::Write { name: &name, offset: 0, bytes: &header.to_bytes() })?;
         // The map belongs to the file and not to its name, so it outlives the rename.
-        let segment = Arc::new(Segment::open_active(&latch.dir().join(&name), header)?);
+        Self::open(latch.dir(), name, header)
+    }
+
+    /// Opens the file `name`, with nothing committed yet.
+    fn open(dir: &Path, name: String, header: SegmentHeader) -> Result<Self, Error> {
+        let segment = Arc::new(Segment::open_active(&dir.join(&name), header)?);
         Ok(Self { segment, name, position: header.data_offset, tip: None })
     }
 
@@ -122,11 +128,15 @@ impl Active {
             encodings,
             flags: record.flags,
         };
-        let at = slot_offset(self.segment.count());
-        let bytes = &slot.to_bytes(record.height);
-        latch.apply(Op::Write { name: &self.name, offset: at, bytes })?;
+        self.write_slot(latch, &slot, record.height)?;
         self.commit(&slot, &RecordHeader::of(record), &head);
         Ok(())
+    }
+
+    /// Writes the slot of the next record, whose bytes are written.
+    fn write_slot(&self, latch: &mut Latch, slot: &Slot, height: u64) -> Result<(), Error> {
+        let offset = slot_offset(self.segment.count());
+        latch.apply(Op::Write { name: &self.name, offset, bytes: &slot.to_bytes(height) })
     }
 
     /// Writes the record at `height` as it is stored in another segment, damaged or not: a new checksum would hide
@@ -146,9 +156,7 @@ impl Active {
         let mut writing = PieceWriter::new(latch, &self.name, self.position);
         writing.add(&bytes)?;
         let crc = writing.finish()?;
-        let at = slot_offset(self.segment.count());
-        let sector = slot.to_bytes(height);
-        latch.apply(Op::Write { name: &self.name, offset: at, bytes: &sector })?;
+        self.write_slot(latch, &slot, height)?;
         let head = RecordHeader::read(&bytes).filter(|head| head.fits(height, &slot));
         match head.filter(|_| crc == slot.record_crc) {
             Some(head) => self.commit(&slot, &head, &bytes),
@@ -202,6 +210,22 @@ impl Active {
     /// Writes the sections and, once they and all records are safe, the seal; gives the unused end
     /// back. The segment must have a record.
     pub(crate) fn seal(&self, latch: &mut Latch) -> Result<Segment, Error> {
+        let seal = self.seal_sector(self.write_sections(latch)?);
+        // The seal promises whole sections, so they are safe before it is written.
+        self.sync(latch)?;
+        let sector = seal.to_bytes();
+        latch.apply(Op::Write { name: &self.name, offset: SEAL_OFFSET as u64, bytes: &sector })?;
+        self.sync(latch)?;
+        // Space is given back last: a crash before it costs disk only.
+        latch.apply(Op::Punch {
+            name: &self.name,
+            offset: seal.end.next_multiple_of(PAGE as u64),
+        })?;
+        Ok(self.sealed(latch, &seal))
+    }
+
+    /// Writes hash table and index of logs behind the records.
+    fn write_sections(&self, latch: &mut Latch) -> Result<Vec<Section>, Error> {
         let (Lookup::Active(hashes), LogIndex::Active(logs)) =
             (&self.segment.lookup, &self.segment.logs)
         else {
@@ -214,18 +238,7 @@ impl Active {
             let offset = self.position + hashes.len() as u64;
             sections.push(self.section(latch, SECTION_LOGS, offset, &logs.build())?);
         }
-        let seal = self.seal_sector(sections);
-        // The seal promises whole sections, so they are safe before it is written.
-        self.sync(latch)?;
-        let sector = seal.to_bytes();
-        latch.apply(Op::Write { name: &self.name, offset: SEAL_OFFSET as u64, bytes: &sector })?;
-        self.sync(latch)?;
-        // Space is given back last: a crash before it costs disk only.
-        latch.apply(Op::Punch {
-            name: &self.name,
-            offset: seal.end.next_multiple_of(PAGE as u64),
-        })?;
-        Ok(self.sealed(latch, &seal))
+        Ok(sections)
     }
 
     fn section(
@@ -302,30 +315,14 @@ pub(crate) fn recover(
     parent: Option<Hash>,
     notes: &mut Vec<String>,
 ) -> Result<Recovered, Error> {
-    let name = segment_name(header.base_height);
-    let path = latch.dir().join(&name);
-    let segment = Arc::new(Segment::open_active(&path, header)?);
-    let mut active = Active { segment, name, position: header.data_offset, tip: None };
+    let mut active = Active::open(latch.dir(), segment_name(header.base_height), header)?;
+    let path = latch.dir().join(&active.name);
     let read = |error| Error::read(&path, error);
     let file = reads::again(reads::is_disk_failure, || reads::open_regular(&path)).map_err(read)?;
-    let slots = match reads::again(reads::is_disk_failure, || read_slots(&file, &header)) {
+    let slots = match active.commit_whole(&file, parent) {
         Err(error) if reads::is_disk_failure(&error) => return Ok(Recovered::NotDelivered(active)),
         slots => slots.map_err(read)?,
     };
-    let mut parent = parent;
-    // Power loss may keep any subset of the unsynced writes: the first record that is not whole ends the
-    // range.
-    for slot in slots.chunks_exact(SLOT_LEN) {
-        let next = match active.next_whole(&file, slot, parent) {
-            Err(error) if reads::is_disk_failure(&error) => {
-                return Ok(Recovered::NotDelivered(active));
-            }
-            next => next.map_err(read)?,
-        };
-        let Some((slot, head, bytes)) = next else { break };
-        active.commit(&slot, &head, &bytes);
-        parent = Some(head.hash);
-    }
     if active.tip.is_none() {
         let written = slots.iter().any(|byte| *byte != 0);
         return Ok(if written { Recovered::Doubtful } else { Recovered::Nothing });
@@ -343,6 +340,20 @@ fn read_slots(file: &File, header: &SegmentHeader) -> io::Result<Vec<u8>> {
 }
 
 impl Active {
+    /// Commits the records of the file that are whole and linked, up to the first that is not. Returns all slots.
+    fn commit_whole(&mut self, file: &File, mut parent: Option<Hash>) -> io::Result<Vec<u8>> {
+        let header = self.segment.header;
+        let slots = reads::again(reads::is_disk_failure, || read_slots(file, &header))?;
+        // Power loss may keep any subset of the unsynced writes: the first record that is not whole ends the
+        // range.
+        for slot in slots.chunks_exact(SLOT_LEN) {
+            let Some((slot, head, bytes)) = self.next_whole(file, slot, parent)? else { break };
+            self.commit(&slot, &head, &bytes);
+            parent = Some(head.hash);
+        }
+        Ok(slots)
+    }
+
     /// The record of the next slot, if slot and record are intact and the record follows.
     fn next_whole(
         &self,

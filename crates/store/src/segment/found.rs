@@ -83,13 +83,17 @@ impl Segment {
         if self.checked.is_damaged(at) {
             return Ok(None);
         }
-        let damage = match work(packed) {
+        match work(packed) {
             Ok(done) => {
                 self.checked.note_intact(at);
-                return Ok(Some(done));
+                Ok(Some(done))
             }
-            Err(damage) => damage,
-        };
+            Err(damage) => self.note_not_unpacked(height, at, &damage).map(|()| None),
+        }
+    }
+
+    /// Notes the damage of a packed height. Fails if it was not read.
+    fn note_not_unpacked(&self, height: u64, at: u32, damage: &PackedDamage) -> Result<(), Cold> {
         // Noted before the work ends: its repetition then finds a miss, and does not fail again.
         if residency::has_failed() {
             self.checked.note_damaged(self.base(), at, "packed height cannot be read");
@@ -102,7 +106,7 @@ impl Segment {
             self.checked.note_damaged(self.base(), at, "packed height is damaged");
             tracing::debug!(height, %damage, "packed height not read");
         }
-        Ok(None)
+        Ok(())
     }
 
     /// The packed file that has `height`, and the number of the height in it.

@@ -5,6 +5,7 @@
 //! search for logs, reads a height several times.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -16,7 +17,7 @@ use super::packed_codec::{
 };
 use super::record_ref::RecordRef;
 use crate::error::Error;
-use crate::format::{Encoded, Record, Slot};
+use crate::format::{Encoded, Record, SegmentHeader, Slot, slot_offset};
 use crate::id::Hash;
 use crate::index::{Entry, Locator, prefix};
 use crate::memory::residency::ReadFailed;
@@ -46,6 +47,41 @@ pub(crate) struct OpenedPacked {
     pub(crate) last_hash: Option<Hash>,
 }
 
+impl OpenedPacked {
+    /// Reads time and hash of the newest block.
+    fn of(packed: Packed, bytes: u64, disk_bytes: u64) -> Result<Self, ReadFailed> {
+        let last_timestamp = packed.last_timestamp();
+        let last_hash = residency::with_blocking_reads(|| packed.hash(packed.header.end() - 1))?;
+        Ok(Self { packed: Arc::new(packed), disk_bytes, bytes, last_timestamp, last_hash })
+    }
+
+    /// Header of a segment with these heights, and an index in which no slot is in use.
+    pub(super) fn segment_header(&self) -> SegmentHeader {
+        let found = self.packed.header();
+        let slots = slot_offset(found.heights);
+        SegmentHeader {
+            slot_count: found.heights,
+            base_height: found.first,
+            identity: found.identity,
+            data_offset: slots,
+            capacity: slots + self.bytes,
+        }
+    }
+}
+
+/// Maps a file; also returns its length and its bytes on disk. `None` if it is empty.
+fn map_file(path: &Path) -> io::Result<Option<(Map, u64, u64)>> {
+    let file = reads::open_regular(path)?;
+    let len = reads::length(&file)?;
+    // The kernel maps no empty file.
+    if len == 0 {
+        return Ok(None);
+    }
+    let map = Map::new(&file, len, 0, 0)?;
+    map.publish(len, len);
+    Ok(Some((map, len, reads::disk_bytes(&file)?)))
+}
+
 impl Packed {
     /// Opens the file at `path`. An error of the disk says nothing about the file.
     pub(crate) fn open(
@@ -59,34 +95,24 @@ impl Packed {
         path: &Path,
         codec: &Arc<dyn PackedCodec>,
     ) -> Result<Result<OpenedPacked, PackedDamage>, Error> {
-        let read = |error| Error::read(path, error);
         let failed = |_: ReadFailed| Error::not_delivered(path);
-        let file = reads::open_regular(path).map_err(read)?;
-        let len = reads::length(&file).map_err(read)?;
         let damaged = |what: &str| Ok(Err(PackedDamage::Damaged(what.into())));
-        // The kernel maps no empty file.
-        if len == 0 {
+        let mapped = map_file(path).map_err(|error| Error::read(path, error))?;
+        let Some((map, bytes, disk_bytes)) = mapped else {
             return damaged("packed file is empty");
-        }
-        let map = Map::new(&file, len, 0, 0).map_err(read)?;
-        map.publish(len, len);
-        let disk_bytes = reads::disk_bytes(&file).map_err(read)?;
+        };
         let opened =
             residency::with_blocking_reads(|| codec.open(PackedBytes::mapped(Arc::new(map))));
         let range = match opened.map_err(failed)? {
             Err(damage) => return Ok(Err(damage)),
             Ok(range) => range,
         };
-        let packed = Arc::new(Self::of(range, codec));
-        let header = packed.header;
+        let packed = Self::of(range, codec);
         // All packed segments share the slots of the longest range.
-        if header.heights > RANGE_BLOCKS_MAX {
+        if packed.header.heights > RANGE_BLOCKS_MAX {
             return damaged("packed file holds more than a range");
         }
-        let last_timestamp = packed.last_timestamp();
-        let last_hash = residency::with_blocking_reads(|| packed.hash(header.end() - 1));
-        let last_hash = last_hash.map_err(failed)?;
-        Ok(Ok(OpenedPacked { packed, disk_bytes, bytes: len, last_timestamp, last_hash }))
+        OpenedPacked::of(packed, bytes, disk_bytes).map(Ok).map_err(failed)
     }
 
     /// Time of the newest block; 0, which is not known, if it is damaged or the disk does not deliver it. The time of an
@@ -180,7 +206,7 @@ pub(crate) fn entries_of(record: &Record) -> impl Iterator<Item = Entry> + '_ {
 }
 
 /// The record in memory, as a segment has it.
-fn in_memory(record: &Record) -> std::io::Result<RecordRef> {
+fn in_memory(record: &Record) -> io::Result<RecordRef> {
     let Encoded { head, bounds, encodings } = record.encode();
     let parts = record.parts.iter().map(|part| &part.bytes[..]);
     let pieces: Vec<&[u8]> = std::iter::once(&head[..]).chain(parts).collect();

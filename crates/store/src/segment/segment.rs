@@ -123,28 +123,20 @@ impl Segment {
 
     /// Makes a segment of the heights of a packed file.
     pub(crate) fn packed(opened: OpenedPacked) -> std::io::Result<Self> {
-        let found = opened.packed.header();
-        let slots = slot_offset(found.heights);
-        let header = SegmentHeader {
-            slot_count: found.heights,
-            base_height: found.first,
-            identity: found.identity,
-            data_offset: slots,
-            capacity: slots + opened.bytes,
-        };
+        let header = opened.segment_header();
         Ok(Self {
             header,
             map: empty_slots()?,
             places: PinCounts::new(),
             lookup: Lookup::Packed(opened.packed),
             logs: LogIndex::Absent,
-            count_max: found.heights,
+            count_max: header.slot_count,
             last_timestamp: opened.last_timestamp,
             disk_bytes: opened.disk_bytes,
             last_hash: opened.last_hash,
             // Packed heights need no check by record: each frame has its own checksum, which a
             // read compares.
-            checked: Checked::new(found.heights),
+            checked: Checked::new(header.slot_count),
         })
     }
 

@@ -98,28 +98,26 @@ pub fn directory(dir: &Path, visitor: &mut dyn Visitor) -> Result<Summary, Error
         names.iter().filter_map(|name| nothing_but(name)).for_each(|found| visitor.finding(found));
     }
     let edges = TableEdges::of(names.iter().filter_map(|name| parse_table_name(name)));
-    let mut walk = Walk {
-        visitor: Unvisited { visitor, visited: None },
-        stamp,
-        edges,
-        before: None,
-        outcomes: Vec::new(),
-        packed_end: None,
-    };
+    let mut walk = Walk::new(visitor, stamp, edges);
     walk.all(dir, names.iter().filter(|name| base_of(name).is_some()).cloned().collect())?;
     let Walk { visitor: Unvisited { visitor, .. }, outcomes, .. } = walk;
     let outcomes: Vec<_> = outcomes.into_iter().map(|(_, outcome)| outcome).collect();
-    let mut summary = Summary {
-        segments: outcomes.len() as u64,
-        records: outcomes.iter().map(Outcome::records).sum(),
-        tables: 0,
-        range: outcomes.iter().find_map(Outcome::first).zip(last(&outcomes)),
-    };
+    let mut summary = total(&outcomes);
     // Tables last: they are compared with what the segments have.
     for name in names.iter().filter(|name| parse_table_name(name).is_some()) {
         summary.tables += u64::from(table_file::verify(dir, name, &outcomes, visitor)?);
     }
     Ok(summary)
+}
+
+/// Totals of all segments.
+fn total(outcomes: &[Outcome]) -> Summary {
+    Summary {
+        segments: outcomes.len() as u64,
+        records: outcomes.iter().map(Outcome::records).sum(),
+        tables: 0,
+        range: outcomes.iter().find_map(Outcome::first).zip(last(outcomes)),
+    }
 }
 
 /// Finding of a store without a segment that is served, for a file that was set aside.
@@ -189,6 +187,19 @@ struct Walk<'v> {
     packed_end: Option<u64>,
 }
 
+impl<'v> Walk<'v> {
+    fn new(visitor: &'v mut dyn Visitor, stamp: Option<Stamp>, edges: TableEdges) -> Self {
+        Self {
+            visitor: Unvisited { visitor, visited: None },
+            stamp,
+            edges,
+            before: None,
+            outcomes: Vec::new(),
+            packed_end: None,
+        }
+    }
+}
+
 impl Walk<'_> {
     fn all(&mut self, dir: &Path, mut names: VecDeque<String>) -> Result<(), Error> {
         while let Some(name) = names.pop_front() {
@@ -238,17 +249,29 @@ impl Walk<'_> {
             Err(Error::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 return Ok(false);
             }
-            Err(Error::Read { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => {
+            Err(error) => return self.report_unread(name, error).map(|()| true),
+        };
+        self.note_outcome(name, outcome);
+        Ok(true)
+    }
+
+    /// Reports an error that is one of this file alone.
+    fn report_unread(&mut self, name: &str, error: Error) -> Result<(), Error> {
+        match error {
+            Error::Read { source, .. } if source.kind() == io::ErrorKind::InvalidInput => {
                 self.visitor.finding(damaged(name, 0, "segment_header", "not a regular file"));
-                return Ok(true);
             }
-            Err(Error::Read { source, .. }) if reads::is_disk_failure(&source) => {
+            Error::Read { source, .. } if reads::is_disk_failure(&source) => {
                 let detail = format!("the disk fails to deliver it: {source}");
                 self.visitor.finding(finding(name, None, 0, "unreadable", detail));
-                return Ok(true);
             }
-            Err(error) => return Err(error),
-        };
+            error => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Compares the content of a file with the stamp and the file before, and notes it.
+    fn note_outcome(&mut self, name: &str, outcome: Outcome) {
         self.check_identity(name, outcome.identity());
         self.check_joins(name, &outcome);
         if parse_packed_name(name).is_some() {
@@ -258,7 +281,6 @@ impl Walk<'_> {
             self.before = Some((tip, name.to_owned()));
         }
         self.outcomes.push((name.to_owned(), outcome));
-        Ok(true)
     }
 
     /// True if a sealed segment has no block that the sealed segment before it lacks: it waits for its removal, or is a

@@ -13,7 +13,8 @@ use crate::format::{PARTS_MAX, Record};
 use crate::id::{Hash, Identity};
 use crate::reads;
 use crate::segment::{
-    PackedBytes, PackedCodec, PackedDamage, PackedKeys, PackedRange, entries_of_record,
+    PackedBytes, PackedCodec, PackedDamage, PackedHeader, PackedKeys, PackedRange,
+    entries_of_record,
 };
 
 const KIND: &str = "packed";
@@ -95,36 +96,11 @@ fn heights(
         let detail = format!("the header says first height {}", header.first);
         visitor.finding(finding(name, None, 0, KIND, detail));
     }
-    let mut check = PackedCheck {
-        range,
-        name,
-        identity: header.identity,
-        before: Some(header.parent),
-        visitor,
-        findings: 0,
-    };
+    let mut check = PackedCheck::new(range, name, visitor);
     if let Err(damage) = range.check() {
         check.report(None, KIND, damage.to_string());
     }
-    let (mut records, mut tip, mut digests) = (0, None, FileDigests::new(edges));
-    let mut keys = PackedKeys::default();
-    for height in header.first..header.end() {
-        if check.is_over() {
-            return Outcome::packed(&header, records, tip, digests);
-        }
-        if let Some(record) = check.height(height) {
-            entries_of_record(&record).for_each(|entry| digests.add(entry));
-            keys.add(&record);
-            (records, tip) = (records + 1, Some((height, record.hash)));
-        }
-    }
-    // Without a height that is damaged the indexes cannot be made again.
-    if records == u64::from(header.heights)
-        && let Err(damage) = range.check_indexes(&keys)
-    {
-        check.report(None, "index", damage.to_string());
-    }
-    Outcome::packed(&header, records, tip, digests)
+    check.run(edges)
 }
 
 struct PackedCheck<'c> {
@@ -137,7 +113,36 @@ struct PackedCheck<'c> {
     findings: u32,
 }
 
-impl PackedCheck<'_> {
+impl<'c> PackedCheck<'c> {
+    fn new(range: &'c dyn PackedRange, name: &'c str, visitor: &'c mut dyn Visitor) -> Self {
+        let PackedHeader { identity, parent, .. } = range.header();
+        Self { range, name, identity, before: Some(parent), visitor, findings: 0 }
+    }
+
+    /// Checks all heights, and then the indexes.
+    fn run(mut self, edges: &TableEdges) -> Outcome {
+        let header = self.range.header();
+        let (mut records, mut tip, mut digests) = (0, None, FileDigests::new(edges));
+        let mut keys = PackedKeys::default();
+        for height in header.first..header.end() {
+            if self.is_over() {
+                return Outcome::packed(&header, records, tip, digests);
+            }
+            if let Some(record) = self.height(height) {
+                entries_of_record(&record).for_each(|entry| digests.add(entry));
+                keys.add(&record);
+                (records, tip) = (records + 1, Some((height, record.hash)));
+            }
+        }
+        // Without a height that is damaged the indexes cannot be made again.
+        if records == u64::from(header.heights)
+            && let Err(damage) = self.range.check_indexes(&keys)
+        {
+            self.report(None, "index", damage.to_string());
+        }
+        Outcome::packed(&header, records, tip, digests)
+    }
+
     fn report(&mut self, height: Option<u64>, kind: &'static str, detail: String) {
         self.findings += 1;
         self.visitor.finding(finding(self.name, height, 0, kind, detail));

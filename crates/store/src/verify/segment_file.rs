@@ -10,8 +10,9 @@ use super::finding::{MISPLACED, Stored, Visitor, damaged, finding, first_not_zer
 use crate::disk::parse_segment_name;
 use crate::error::Error;
 use crate::format::{
-    HEADER_RESERVED, PAGE, PARTS_MAX, RecordHeader, SEAL_OFFSET, SECTION_HASHES, SECTION_LOGS,
-    SLOT_LEN, Seal, SegmentHeader, Slot, aligned, all_terms, array, slot_offset, transaction_hash,
+    Encoding, HEADER_RESERVED, PAGE, PARTS_MAX, RecordHeader, SEAL_OFFSET, SECTION_HASHES,
+    SECTION_LOGS, SLOT_LEN, Seal, SegmentHeader, Slot, aligned, all_terms, array, slot_offset,
+    transaction_hash,
 };
 use crate::id::{Hash, Identity};
 use crate::index::postings::Builder;
@@ -144,12 +145,17 @@ impl SegmentCheck<'_> {
         reads::read_exact(&self.file, bytes, offset).map_err(|error| Error::read(self.path, error))
     }
 
-    fn header(&mut self, page: &[u8; PAGE], len: u64) -> Option<SegmentHeader> {
+    /// Nothing may stand in the reserved bytes of the header.
+    fn reserved(&mut self, page: &[u8; PAGE]) {
         for range in HEADER_RESERVED {
             if let Some(at) = first_not_zero(&page[range.clone()], range.start as u64) {
                 self.report(None, at, "reserved", "a byte that must be zero is not");
             }
         }
+    }
+
+    fn header(&mut self, page: &[u8; PAGE], len: u64) -> Option<SegmentHeader> {
+        self.reserved(page);
         let header = match SegmentHeader::parse(page) {
             Ok(header) => header,
             Err(damage) => {
@@ -228,6 +234,16 @@ impl SegmentCheck<'_> {
             let detail = format!("{MISPLACED}{}, expected {position}", slot.offset);
             self.report(Some(height), slot_offset(at), "index", &detail);
         }
+        self.stored_record(header, height, &slot)
+    }
+
+    /// Checks the record of a slot, and the padding behind it; returns where they end.
+    fn stored_record(
+        &mut self,
+        header: &SegmentHeader,
+        height: u64,
+        slot: &Slot,
+    ) -> Result<u64, Error> {
         // The capacity in a forged header need not be a multiple of 8.
         let end = aligned(slot.offset + u64::from(slot.length)).min(header.capacity);
         // The buffer is taken, because its bytes go to methods of this value.
@@ -238,7 +254,7 @@ impl SegmentCheck<'_> {
         if let Some(offset) = first_not_zero(padding, slot.offset + bytes.len() as u64) {
             self.report(Some(height), offset, "padding", "a byte between records is not zero");
         }
-        self.content(header, height, &slot, bytes);
+        self.content(header, height, slot, bytes);
         self.buffer = buffer;
         Ok(end)
     }
@@ -265,15 +281,7 @@ impl SegmentCheck<'_> {
     }
 
     fn content(&mut self, header: &SegmentHeader, height: u64, slot: &Slot, bytes: &[u8]) {
-        if crc32fast::hash(bytes) != slot.record_crc {
-            self.report(Some(height), slot.offset, "record", "record fails its checksum");
-            // No later check: a false length or hash would only repeat this finding.
-            return;
-        }
-        let Some(head) = RecordHeader::read(bytes).filter(|head| head.fits(height, slot)) else {
-            self.report(Some(height), slot.offset, "record", "record head does not fit its slot");
-            return;
-        };
+        let Some(head) = self.record_head(height, slot, bytes) else { return };
         // The first record of the file has its parent in another file.
         let linked = self.outcome.tip.is_none_or(|(_, hash)| hash == head.parent);
         if !linked {
@@ -289,6 +297,20 @@ impl SegmentCheck<'_> {
         self.outcome.first_parent = self.outcome.first_parent.or(Some(head.parent));
         self.outcome.records += 1;
         self.visitor.record(&stored(self.name, header, slot, &head, bytes));
+    }
+
+    /// Checks a record alone; returns its head if it is intact.
+    fn record_head(&mut self, height: u64, slot: &Slot, bytes: &[u8]) -> Option<RecordHeader> {
+        if crc32fast::hash(bytes) != slot.record_crc {
+            self.report(Some(height), slot.offset, "record", "record fails its checksum");
+            // No later check: a false length or hash would only repeat this finding.
+            return None;
+        }
+        let head = RecordHeader::read(bytes).filter(|head| head.fits(height, slot));
+        if head.is_none() {
+            self.report(Some(height), slot.offset, "record", "record head does not fit its slot");
+        }
+        head
     }
 
     fn seal_agrees(&mut self, seal: &Seal, position: u64) {
@@ -348,11 +370,7 @@ fn stored<'a>(
     head: &RecordHeader,
     bytes: &'a [u8],
 ) -> Stored<'a> {
-    let part = |at: usize| {
-        let range = slot.bounds[at] as usize..slot.bounds[at + 1] as usize;
-        (bytes.get(range).unwrap_or_default(), slot.encodings[at])
-    };
-    let parts: [_; PARTS_MAX] = std::array::from_fn(part);
+    let transactions = 0..head.transactions as usize;
     Stored {
         file,
         offset: slot.offset,
@@ -360,12 +378,18 @@ fn stored<'a>(
         timestamp: head.timestamp,
         hash: head.hash,
         parent: head.parent,
-        transactions: (0..head.transactions as usize)
-            .map_while(|at| transaction_hash(bytes, at))
-            .collect(),
+        transactions: transactions.map_while(|at| transaction_hash(bytes, at)).collect(),
         logs: all_terms(bytes, head).collect(),
         flags: slot.flags,
         identity: header.identity,
-        parts,
+        parts: parts_of(slot, bytes),
     }
+}
+
+/// Parts of a record and their encodings, as its slot says.
+fn parts_of<'a>(slot: &Slot, bytes: &'a [u8]) -> [(&'a [u8], Encoding); PARTS_MAX] {
+    std::array::from_fn(|at| {
+        let range = slot.bounds[at] as usize..slot.bounds[at + 1] as usize;
+        (bytes.get(range).unwrap_or_default(), slot.encodings[at])
+    })
 }

@@ -11,8 +11,8 @@ use super::finding::{Visitor, damaged, finding, first_not_zero};
 use super::segment_file::Outcome;
 use crate::disk::parse_table_name;
 use crate::error::Error;
-use crate::format::{PAGE, array};
-use crate::index::compact_table::TableEntries;
+use crate::format::{FormatError, PAGE, array};
+use crate::index::compact_table::{TableEntries, TableShape};
 use crate::index::merged_table::{HEADER_LEN, MergedHeader};
 use crate::reads;
 
@@ -56,24 +56,30 @@ fn check(
         return Ok(());
     }
     let page = read(file, 0, PAGE as u64)?;
+    check_reserved(&page, name, visitor);
+    let damage = match header_of(&page, name) {
+        Ok(header) => contents(file, len, &header, outcomes)?.map(|damage| (PAGE as u64, damage)),
+        Err(damage) => Some(damage),
+    };
+    if let Some((offset, damage)) = damage {
+        visitor.finding(damaged(name, offset, KIND, damage));
+    }
+    Ok(())
+}
+
+fn check_reserved(page: &[u8], name: &str, visitor: &mut dyn Visitor) {
     if let Some(at) = first_not_zero(&page[HEADER_LEN..], HEADER_LEN as u64) {
         visitor.finding(finding(name, None, at, "reserved", "a byte that must be zero is not"));
     }
-    let header = match MergedHeader::parse(&array(&page, 0)) {
-        Ok(header) if parse_table_name(name) == Some((header.first, header.last)) => header,
-        Ok(_) => {
-            visitor.finding(damaged(name, 16, KIND, "table is of other heights than its name"));
-            return Ok(());
-        }
-        Err(damage) => {
-            visitor.finding(damaged(name, 0, KIND, damage));
-            return Ok(());
-        }
-    };
-    if let Some(damage) = contents(file, len, &header, outcomes)? {
-        visitor.finding(damaged(name, PAGE as u64, KIND, damage));
+}
+
+/// Header of the table, or its damage and the offset of that.
+fn header_of(page: &[u8], name: &str) -> Result<MergedHeader, (u64, FormatError)> {
+    let header = MergedHeader::parse(&array(page, 0)).map_err(|damage| (0, damage))?;
+    if parse_table_name(name) != Some((header.first, header.last)) {
+        return Err((16, "table is of other heights than its name"));
     }
-    Ok(())
+    Ok(header)
 }
 
 fn contents(
@@ -91,7 +97,15 @@ fn contents(
     if crc(file, len)? != header.table_crc {
         return Ok(Some("table fails its checksum"));
     }
-    let held = ExpectedTable::of(header, outcomes);
+    compare(file, shape, &ExpectedTable::of(header, outcomes))
+}
+
+/// Compares the entries of a table with those that it must have.
+fn compare(
+    file: &File,
+    shape: TableShape,
+    held: &ExpectedTable,
+) -> io::Result<Option<&'static str>> {
     let fetch = |range: Range<u64>| read(file, PAGE as u64 + range.start, range.end - range.start);
     let (mut entries, mut found) = (TableEntries::new(shape, fetch), Digest::default());
     for entry in &mut entries {

@@ -12,7 +12,7 @@ use super::options::{Options, range_blocks};
 use super::partial_segment::{PartialSegment, forget_others};
 use crate::disk::{Claim, Latch, UNFINISHED, segment_name};
 use crate::error::Error;
-use crate::format::{Record, RecordHeader, SegmentHeader};
+use crate::format::{Record, RecordHeader, SegmentHeader, Slot};
 use crate::id::{Hash, Identity};
 use crate::memory::residency;
 use crate::segment::{Active, PACKED_SENT_BYTES_MAX, PackedCodec, Segment};
@@ -95,17 +95,8 @@ impl BackfillWriter {
 
     /// Adds the next height as `from` has it. False if it is damaged there: nothing is added.
     pub(crate) fn append_stored(&mut self, from: &Segment, height: u64) -> Result<bool, Error> {
-        if residency::loaded(|| from.proven(height).ok()?).is_none() {
-            return Ok(false);
-        }
-        // The disk may fail now, or give other bytes.
-        let Some((head, stored)) = from.stored_intact(height) else { return Ok(false) };
-        let (parent, hash, len) = (head.parent, head.hash, stored.1.len() as u64);
-        // A damaged header could name any parent, so a break of the chain counts as damage.
-        let follows = self.head.is_none_or(|(last, head)| (last + 1, head) == (height, parent));
-        if !follows {
-            return Ok(false);
-        }
+        let Some((head, stored)) = self.next_stored(from, height) else { return Ok(false) };
+        let (hash, len) = (head.hash, stored.1.len() as u64);
         let begins_range = self.begins_range(height);
         let mut unfinished = match self.active.take() {
             Some(unfinished) if unfinished.active.has_room(len, &head) && !begins_range => {
@@ -122,6 +113,17 @@ impl BackfillWriter {
         appended?;
         self.head = Some((height, hash));
         Ok(true)
+    }
+
+    /// Header and bytes of the next height as `from` has it; `None` if it is damaged there.
+    fn next_stored(&self, from: &Segment, height: u64) -> Option<(RecordHeader, (Slot, Vec<u8>))> {
+        residency::loaded(|| from.proven(height).ok()?)?;
+        // The disk may fail now, or give other bytes.
+        let (head, stored) = from.stored_intact(height)?;
+        // A damaged header could name any parent, so a break of the chain counts as damage.
+        let next = (height, head.parent);
+        let follows = self.head.is_none_or(|(last, hash)| (last + 1, hash) == next);
+        follows.then_some((head, stored))
     }
 
     /// Begins, or goes on, to take the sealed segment that begins at `base` as a file. It may have twice the bytes of an own

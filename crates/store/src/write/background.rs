@@ -75,15 +75,20 @@ impl Writer {
     /// Takes the result of [`Merging::run`]. False if it failed, if there was no space for it,
     /// or if what it was made of is no longer there.
     pub fn end_merge(&mut self, merged: Result<NewTable, Error>) -> Result<bool, Error> {
-        let NewTable(merged, due) = match merged {
-            Ok(merged) => merged,
-            Err(error) if error.is_disk_full() => return Ok(false),
+        match merged {
+            Ok(new) => self.show_table(new),
+            Err(error) if error.is_disk_full() => Ok(false),
             Err(error) => {
                 // Nothing was published. A table that has its name already is written over.
                 tracing::warn!(%error, "hash tables not merged");
-                return if error.is_latched() { Err(error) } else { Ok(false) };
+                if error.is_latched() { Err(error) } else { Ok(false) }
             }
-        };
+        }
+    }
+
+    /// Shows a merged table to readers, and removes those that it covers.
+    fn show_table(&mut self, new: NewTable) -> Result<bool, Error> {
+        let NewTable(merged, due) = new;
         // Heights may have been withdrawn or evicted meanwhile; then the table names some that are gone.
         let (segments, mut tables) = self.lists();
         if !due.is_part_of(&segments, &tables) {

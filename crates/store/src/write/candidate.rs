@@ -18,21 +18,7 @@ use crate::segment::Segment;
 /// Two files may have the same heights: a crash came before one was removed, or a full disk kept its name. Of two runs of
 /// one length that of segments is taken: a repair may have written them because the packed file is damaged.
 pub(super) fn take_run(found: &mut Vec<SegmentCandidate>) -> Vec<SegmentCandidate> {
-    // The first height of the longest run that ends with each file, and the file before it in that run.
-    let mut runs: Vec<(u64, Option<usize>)> = Vec::with_capacity(found.len());
-    let mut by_end = HashMap::<u64, usize>::new();
-    for (at, one) in found.iter().enumerate() {
-        let before = by_end.get(&one.base()).copied();
-        runs.push((before.map_or(one.base(), |before| runs[before].0), before));
-        // An unsealed one only ever comes last.
-        if !one.is_active() {
-            let rank = |at: usize| (runs[at].0, found[at].is_packed());
-            let best = by_end.entry(one.end_height()).or_insert(at);
-            if rank(at) < rank(*best) {
-                *best = at;
-            }
-        }
-    }
+    let runs = longest_runs(found);
     let rank = |at: &usize| {
         let one = &found[*at];
         // An unsealed file counts as ending where it begins: its records make it the newer one.
@@ -47,6 +33,25 @@ pub(super) fn take_run(found: &mut Vec<SegmentCandidate>) -> Vec<SegmentCandidat
     }
     run.reverse();
     run
+}
+
+/// Finds the longest run that ends with each file: its first height, and the file before this one in it.
+fn longest_runs(found: &[SegmentCandidate]) -> Vec<(u64, Option<usize>)> {
+    let mut runs: Vec<(u64, Option<usize>)> = Vec::with_capacity(found.len());
+    let mut by_end = HashMap::<u64, usize>::new();
+    for (at, one) in found.iter().enumerate() {
+        let before = by_end.get(&one.base()).copied();
+        runs.push((before.map_or(one.base(), |before| runs[before].0), before));
+        // An unsealed one only ever comes last.
+        if !one.is_active() {
+            let rank = |at: usize| (runs[at].0, found[at].is_packed());
+            let best = by_end.entry(one.end_height()).or_insert(at);
+            if rank(at) < rank(*best) {
+                *best = at;
+            }
+        }
+    }
+    runs
 }
 
 /// A segment file whose header was believed.
@@ -118,12 +123,8 @@ impl SegmentCandidate {
         if same.is_none() || same != self.last_hash() || !is_within_one {
             return Some("another file has its heights");
         }
-        let is_intact = |height: u64| {
-            let proven = || holder(served, height)?.proven(height).ok()?;
-            residency::loaded(proven).is_some()
-        };
         // Every record is read: after this the file is removed, and it may be the only intact one.
-        let is_copy = (self.base()..=last).all(is_intact);
+        let is_copy = (self.base()..=last).all(|height| is_intact(served, height));
         (!is_copy).then_some("the file that has its heights, too, is damaged")
     }
 }
@@ -132,6 +133,12 @@ impl SegmentCandidate {
 fn holder(served: &[Arc<Segment>], height: u64) -> Option<&Arc<Segment>> {
     let after = served.partition_point(|segment| segment.base() <= height);
     served[..after].last().filter(|segment| height < segment.end_height())
+}
+
+/// True if the record at `height` of the served segments is intact.
+fn is_intact(served: &[Arc<Segment>], height: u64) -> bool {
+    let proven = || holder(served, height)?.proven(height).ok()?;
+    residency::loaded(proven).is_some()
 }
 
 /// Opens a merged table; `None` if it is damaged, or of other blocks than those that are here.

@@ -9,15 +9,12 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::FlockOperation;
-use rustix::io::Errno;
-
 use super::candidate::{SegmentCandidate, open_table, remove_table, take_run};
 use super::options::Options;
 use super::quarantine::{Quarantine, is_any_above, set_aside};
-use super::writer::{Locks, Writer, newest};
+use super::writer::{Writer, newest};
 use crate::disk::{
-    self, COPY, Disk, LOCK_NAME, Latch, Op, RealDisk, Stamp, list, packed_name, parse_copy_name,
+    COPY, Disk, Latch, Locks, Op, RealDisk, Stamp, list, packed_name, parse_copy_name,
     parse_packed_name, parse_segment_name, parse_table_name, parse_unfinished_name, segment_name,
     table_name,
 };
@@ -83,19 +80,7 @@ fn open_directory(
     options: Options,
     codec: Option<Arc<dyn PackedCodec>>,
 ) -> Result<Opened, Error> {
-    let locks = lock(disk.dir())?;
-    let stamp = Stamp::load(disk.dir())?;
-    let mut opening = Opening {
-        latch: Latch::new(disk, options.disk_reserve_bytes),
-        notes: Vec::new(),
-        has_dropped: false,
-        aside: Vec::new(),
-        expected: options.expected,
-        found: None,
-        stamp,
-        codec,
-    };
-    opening.check_identity(opening.latch.dir(), stamp.map(|stamp| stamp.identity))?;
+    let mut opening = Opening::begin(disk, options, codec)?;
     let names = list(opening.latch.dir())?;
     // Half-written files of a crash go first, so that the list below has whole ones only.
     let names = opening.finish_names(names)?;
@@ -103,34 +88,7 @@ fn open_directory(
     let tables = opening.open_tables(&names, &segments)?;
     let names = [&names[..], &opening.aside].concat();
     let quarantine = Quarantine::load(opening.latch.dir(), &names, opening.codec.as_ref());
-    let view = View::new(segments, tables);
-    opening.finish(options, locks, view, active, quarantine)
-}
-
-/// Takes the locks of a writer. The one on the directory holds also after a program removed the
-/// file. The one on the file keeps out older programs, and holds where a directory has no locks.
-fn lock(dir: &Path) -> Result<Locks, Error> {
-    let path = dir.join(LOCK_NAME);
-    // The locks come before any look at files: another writer may change them.
-    let file = disk::open_lock(&path).map_err(|error| Error::read(&path, error))?;
-    let directory = reads::open_dir(dir).map_err(|error| Error::read(dir, error))?;
-    for (locked, path) in [(&file, path.as_path()), (&directory, dir)] {
-        let flock = || rustix::fs::flock(locked, FlockOperation::NonBlockingLockExclusive);
-        let done = if cfg!(miri) && path == dir { Ok(()) } else { flock() }; // it locks no directories
-        match done {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(Error::Locked { dir: dir.to_owned() }),
-            Err(error) if path == dir && has_no_locks(error) => {}
-            Err(error) => return Err(Error::read(path, error.into())),
-        }
-    }
-    Ok(Locks { _file: file, _directory: directory })
-}
-
-/// True if the error says that this file system locks no directories. NFS needs a descriptor that is
-/// open for writing, and a directory has none.
-fn has_no_locks(error: Errno) -> bool {
-    [Errno::BADF, Errno::INVAL, Errno::NOTSUP, Errno::NOSYS, Errno::ISDIR].contains(&error)
+    opening.finish(View::new(segments, tables), active, quarantine)
 }
 
 /// Reason to set a file aside that may be whole.
@@ -143,19 +101,36 @@ struct Opening {
     has_dropped: bool,
     /// Names of the files that this opening has set aside.
     aside: Vec<String>,
-    /// The chain that the caller wants.
-    expected: Option<Identity>,
+    options: Options,
     /// The chain that the segments are of.
     found: Option<Identity>,
     stamp: Option<Stamp>,
     codec: Option<Arc<dyn PackedCodec>>,
+    /// Held until all else is dropped.
+    locks: Locks,
 }
 
 impl Opening {
+    /// Takes the locks of the directory, and compares its chain with the one that the caller wants.
+    fn begin(
+        disk: Arc<dyn Disk>,
+        options: Options,
+        codec: Option<Arc<dyn PackedCodec>>,
+    ) -> Result<Self, Error> {
+        let locks = Locks::take(disk.dir())?;
+        let stamp = Stamp::load(disk.dir())?;
+        let latch = Latch::new(disk, options.disk_reserve_bytes);
+        let (notes, has_dropped, aside, found) = (Vec::new(), false, Vec::new(), None);
+        let opening =
+            Self { latch, notes, has_dropped, aside, options, found, stamp, codec, locks };
+        opening.check_identity(opening.latch.dir(), stamp.map(|stamp| stamp.identity))?;
+        Ok(opening)
+    }
+
     /// Compares the chain that the directory or the file at `path` is of.
     fn check_identity(&self, path: &Path, found: Option<Identity>) -> Result<(), Error> {
         let known = self.stamp.map(|stamp| stamp.identity).or(self.found);
-        match (found, self.expected.or(known)) {
+        match (found, self.options.expected.or(known)) {
             (Some(found), Some(expected)) if found != expected => {
                 Err(Error::WrongChain { path: path.to_owned(), found, expected })
             }
@@ -264,34 +239,33 @@ impl Opening {
 
     /// Looks at a segment's header; sets the file aside if it is damaged.
     fn inspect(&mut self, base: u64, is_newest: bool) -> Result<Option<SegmentCandidate>, Error> {
-        let path = self.latch.dir().join(segment_name(base));
-        let opened = match inspect(&path, base) {
-            Err(error) if error.is_disk_failure() => {
-                return self.set_aside(&segment_name(base), NOT_DELIVERED).map(|()| None);
-            }
-            opened => opened?,
-        };
-        let candidate = match opened {
-            OpenedSegment::Sealed(header, seal) => SegmentCandidate::Sealed(header, seal),
-            OpenedSegment::Active(header) => SegmentCandidate::Active(header),
+        let name = segment_name(base);
+        let path = self.latch.dir().join(&name);
+        let candidate = match inspect(&path, base) {
+            Ok(OpenedSegment::Sealed(header, seal)) => SegmentCandidate::Sealed(header, seal),
+            Ok(OpenedSegment::Active(header)) => SegmentCandidate::Active(header),
             // A later release may have written it: renaming it would hide its heights from that release.
-            OpenedSegment::Damaged(OTHER_VERSION) => return Err(Error::OtherVersion { path }),
+            Ok(OpenedSegment::Damaged(OTHER_VERSION)) => return Err(Error::OtherVersion { path }),
             // Power went before the first sync of it: nothing in it was ever safe.
-            OpenedSegment::Blank if is_newest => {
-                let name = segment_name(base);
-                self.notes.push(format!("{name}: removed, nothing was written to it"));
-                return self.latch.remove(&name).map(|()| None);
+            Ok(OpenedSegment::Blank) if is_newest => {
+                return self.remove_blank(&name).map(|()| None);
             }
-            OpenedSegment::Blank => {
-                return self.set_aside(&segment_name(base), "it is blank").map(|()| None);
+            Ok(OpenedSegment::Blank) => return self.set_aside(&name, "it is blank").map(|()| None),
+            Ok(OpenedSegment::Damaged(damage)) => {
+                return self.set_aside(&name, damage).map(|()| None);
             }
-            OpenedSegment::Damaged(damage) => {
-                return self.set_aside(&segment_name(base), damage).map(|()| None);
+            Err(error) if error.is_disk_failure() => {
+                return self.set_aside(&name, NOT_DELIVERED).map(|()| None);
             }
+            Err(error) => return Err(error),
         };
-        let identity = candidate.header().identity;
-        self.note_identity(&path, identity)?;
-        Ok(Some(candidate))
+        self.note_identity(&path, candidate.header().identity).map(|()| Some(candidate))
+    }
+
+    /// Removes a segment to which nothing was written.
+    fn remove_blank(&mut self, name: &str) -> Result<(), Error> {
+        self.notes.push(format!("{name}: removed, nothing was written to it"));
+        self.latch.remove(name)
     }
 
     /// Sets a file aside. On a full disk it keeps its name and its bytes, and is set aside when there is space.
@@ -353,19 +327,19 @@ impl Opening {
             }
             Recovered::Nothing => self.latch.remove(&name)?, // the next may differ
             Recovered::Doubtful => self.set_aside(&name, "its first record is damaged")?,
-            Recovered::NotDelivered(active) => {
-                // The copy first: an opening that ends half-way leaves the file in its place, or the copy for the next one.
-                let copy = |_| copy_aside(&mut self.latch, &active.segment, COPY);
-                let copy = active.tip.map(copy).transpose()?;
-                if copy.is_none() {
-                    self.set_aside(&name, NOT_DELIVERED)?;
-                }
-                if let Some(copy) = copy {
-                    return Ok((self.put_copy(copy, &name)?, None));
-                }
-            }
+            Recovered::NotDelivered(active) => return Ok((self.serve_copy(&active, &name)?, None)),
         }
         Ok((None, None))
+    }
+
+    /// Sets the active segment aside. Returns a copy of the records that were read, if there are any.
+    fn serve_copy(&mut self, active: &Active, name: &str) -> Result<Option<Arc<Segment>>, Error> {
+        // The copy first: an opening that ends half-way leaves the file in its place, or the copy for the next one.
+        let copy = |_| copy_aside(&mut self.latch, &active.segment, COPY);
+        let Some(copy) = active.tip.map(copy).transpose()? else {
+            return self.set_aside(name, NOT_DELIVERED).map(|()| None);
+        };
+        self.put_copy(copy, name)
     }
 
     /// Serves a copy in place of the segment `name`, which is set aside. `None` on a full disk.
@@ -405,8 +379,6 @@ impl Opening {
 
     fn finish(
         self,
-        options: Options,
-        locks: Locks,
         view: View,
         active: Option<Active>,
         quarantine: Quarantine,
@@ -415,31 +387,31 @@ impl Opening {
         let has_dropped = self.has_dropped || is_any_above(&self.aside, head);
         let view = Arc::new(ArcSwap::from_pointee(view));
         let mut writer = Writer {
-            latch: self.latch,
-            options,
-            view: Arc::clone(&view),
             stamp: self.stamp,
             active,
             quarantine,
             codec: self.codec,
-            unpackable: std::collections::BTreeSet::new(),
             head,
-            rewrite_due: false,
-            names_due: false,
-            first_parts: Vec::new(),
-            _locks: locks,
+            ..Writer::new(self.latch, self.options, Arc::clone(&view), self.locks)
         };
         if let (None, Some(identity)) = (self.stamp, self.found) {
             writer.bind(identity, 0)?; // it was lost, and the segments know
         }
-        // What was set aside may join now, because a gap was filled before the last end.
-        let mut notes = self.notes;
-        let rejoined = writer.rejoin()?;
-        if rejoined > 0 {
-            notes.push(format!("{rejoined} heights that were set aside are served again"));
-        }
         let reader = Reader::new(view, Arc::clone(&writer.quarantine.shown));
-        Ok(Opened { writer, reader, notes, has_dropped })
+        Opened { writer, reader, notes: self.notes, has_dropped }.rejoined()
+    }
+}
+
+impl Opened {
+    /// Serves segments again that were set aside, as far as they join.
+    fn rejoined(mut self) -> Result<Self, Error> {
+        // What was set aside may join now, because a gap was filled before the last end.
+        let rejoined = self.writer.rejoin()?;
+        if rejoined > 0 {
+            let note = format!("{rejoined} heights that were set aside are served again");
+            self.notes.push(note);
+        }
+        Ok(self)
     }
 }
 

@@ -3,6 +3,8 @@
 //! The file is written aside, synced, and renamed; then readers see it in place of the segments, and
 //! only then are the segments' files removed. Responses in flight keep the old files mapped.
 
+use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::built_segments::remove;
@@ -14,7 +16,7 @@ use crate::id::Identity;
 use crate::memory::residency::{self, Cold};
 use crate::reads;
 use crate::segment::{
-    PackFailed, Packed, PackedCodec, PackedDamage, PackedKeys, RecordRef, Segment,
+    PackFailed, Packed, PackedCodec, PackedDamage, PackedFile, PackedKeys, RecordRef, Segment,
 };
 
 /// Bytes that are written at once.
@@ -83,6 +85,23 @@ pub struct PackedHeights {
     pub bytes: u64,
     /// Heights of which a part is stored as it came, by reason.
     pub as_it_came: Vec<(&'static str, u64)>,
+}
+
+impl PackedHeights {
+    /// Heights of `segment`, which takes the place of `sources`.
+    fn of(
+        segment: &Segment,
+        sources: &[Arc<Segment>],
+        as_it_came: Vec<(&'static str, u64)>,
+    ) -> Self {
+        Self {
+            first: segment.base(),
+            heights: segment.count().into(),
+            bytes_before: bytes_of(sources),
+            bytes: segment.disk_bytes,
+            as_it_came,
+        }
+    }
 }
 
 /// Result of [`Writer::end_pack`].
@@ -161,31 +180,29 @@ impl Writer {
     /// Takes the result of [`Packing::run`]: readers see the packed heights. Nothing here waits for the disk,
     /// because heads wait for the writer's thread.
     pub fn end_pack(&mut self, outcome: Result<PackOutcome, Error>) -> Result<PackEnd, Error> {
-        let new = match outcome {
-            Ok(PackOutcome::Packed(new)) => new,
-            Ok(PackOutcome::Stopped) => return Ok(PackEnd::NotPacked),
+        match outcome {
+            Ok(PackOutcome::Packed(new)) => self.show_packed(*new),
+            Ok(PackOutcome::Stopped) => Ok(PackEnd::NotPacked),
             // Remembered, or the same range would be packed again and again, and no other one.
             Ok(PackOutcome::Unpackable(range)) => {
                 self.unpackable.insert(range.first);
-                return Ok(PackEnd::Unpackable(range));
+                Ok(PackEnd::Unpackable(range))
             }
             Err(error) => {
                 // Nothing that is served has changed.
                 tracing::warn!(%error, "range not packed");
-                return if error.is_latched() { Err(error) } else { Ok(PackEnd::NotPacked) };
+                if error.is_latched() { Err(error) } else { Ok(PackEnd::NotPacked) }
             }
-        };
-        let NewPacked { segment, name, sources, as_it_came } = *new;
+        }
+    }
+
+    /// Gives a packed file its name, and shows it to readers in place of its segments.
+    fn show_packed(&mut self, new: NewPacked) -> Result<PackEnd, Error> {
+        let NewPacked { segment, name, sources, as_it_came } = new;
         let unfinished = format!("{name}{UNFINISHED}");
         let (mut segments, tables) = self.lists();
-        let at = segments.iter().position(|segment| Arc::ptr_eq(segment, &sources[0]));
-        let same = |at: &usize| {
-            let found = segments.iter().skip(*at).take(sources.len());
-            found.len() == sources.len()
-                && found.zip(&sources).all(|(found, source)| Arc::ptr_eq(found, source))
-        };
         // While the thread packed, the writer may have evicted, repaired or withdrawn some of them.
-        let Some(at) = at.filter(same) else {
+        let Some(served) = places_of(&sources, &segments) else {
             return self.latch.remove(&unfinished).map(|()| PackEnd::Overtaken);
         };
         match self.latch.apply(Op::Rename { from: &unfinished, to: &name }) {
@@ -196,14 +213,8 @@ impl Writer {
             }
             renamed => renamed?,
         }
-        let packed = PackedHeights {
-            first: segment.base(),
-            heights: segment.count().into(),
-            bytes_before: sources.iter().map(|source| source.disk_bytes).sum(),
-            bytes: segment.disk_bytes,
-            as_it_came,
-        };
-        segments.splice(at..at + sources.len(), [Arc::new(segment)]);
+        let packed = PackedHeights::of(&segment, &sources, as_it_came);
+        segments.splice(served, [Arc::new(segment)]);
         self.publish(segments, tables);
         Ok(PackEnd::Packed(packed, NewName { latch: self.latch.beside(), sources }))
     }
@@ -245,6 +256,20 @@ fn add(group: &mut Vec<Arc<Segment>>, segment: &Arc<Segment>, range_blocks: u32)
     group.insert(0, Arc::clone(segment));
 }
 
+/// Finds neighbors among the served segments; `None` unless all are served.
+fn places_of(neighbors: &[Arc<Segment>], served: &[Arc<Segment>]) -> Option<Range<usize>> {
+    let at = served.iter().position(|segment| Arc::ptr_eq(segment, &neighbors[0]))?;
+    let places = at..at + neighbors.len();
+    let found = served.get(places.clone())?;
+    let same = found.iter().zip(neighbors).all(|(found, one)| Arc::ptr_eq(found, one));
+    same.then_some(places)
+}
+
+/// Bytes that the segments take on disk.
+fn bytes_of(segments: &[Arc<Segment>]) -> u64 {
+    segments.iter().map(|segment| segment.disk_bytes).sum()
+}
+
 /// True if the segments fill one range.
 fn is_whole(group: &[Arc<Segment>], range_blocks: u32) -> bool {
     let (Some(first), Some(last)) = (group.first(), group.last()) else { return false };
@@ -260,21 +285,10 @@ impl Packing {
 
     /// Packs, and writes the file aside. `proceed` is called before each height of each pass; it may
     /// wait, and packing ends when it returns false.
-    pub fn run(mut self, proceed: &mut dyn FnMut() -> bool) -> Result<PackOutcome, Error> {
-        let first = self.first();
-        let end = first + u64::from(self.range_blocks);
-        let record = |height: u64| {
-            let holder = self.sources.iter().find(|source| height < source.end_height())?;
-            residency::loading(|| holder.record(height)).ok()?
-        };
-        let mut records = Vec::with_capacity(self.range_blocks as usize);
-        for height in first..end {
-            // A damaged record is repaired first.
-            let Some(record) = record(height) else { return Ok(PackOutcome::Stopped) };
-            records.push(record);
-        }
-        let before: u64 = self.sources.iter().map(|source| source.disk_bytes).sum();
-        self.latch.check_room(before / PACKED_AT_LEAST)?;
+    pub fn run(self, proceed: &mut dyn FnMut() -> bool) -> Result<PackOutcome, Error> {
+        // A damaged record is repaired first.
+        let Some(records) = self.records() else { return Ok(PackOutcome::Stopped) };
+        self.latch.check_room(bytes_of(&self.sources) / PACKED_AT_LEAST)?;
         let made = residency::with_blocking_reads(|| {
             self.codec.pack(self.identity, self.range_blocks, &records, proceed)
         })?;
@@ -282,20 +296,40 @@ impl Packing {
         if !self.are_intact(proceed)? {
             return Ok(PackOutcome::Stopped);
         }
-        let made = match made {
-            Ok(made) => made,
-            Err(PackFailed::Stopped) => return Ok(PackOutcome::Stopped),
+        match made {
+            Ok(made) => self.write_aside(made, &records),
+            Err(PackFailed::Stopped) => Ok(PackOutcome::Stopped),
             Err(PackFailed::Unpackable { reason, error }) => {
-                return Ok(PackOutcome::Unpackable(UnpackableRange { first, reason, error }));
+                let first = self.first();
+                Ok(PackOutcome::Unpackable(UnpackableRange { first, reason, error }))
             }
+        }
+    }
+
+    /// Reads the records of the range; `None` if one cannot be read.
+    fn records(&self) -> Option<Vec<RecordRef>> {
+        let record = |height: u64| {
+            let holder = self.sources.iter().find(|source| height < source.end_height())?;
+            residency::loading(|| holder.record(height)).ok()?
         };
-        let written = self.write(made.bytes, &records);
-        let unfinished = format!("{}{UNFINISHED}", packed_name(first));
-        if !matches!(written, Ok(Ok(_)))
-            && reads::is_there(&self.latch.dir().join(&unfinished)).unwrap_or(true)
-        {
-            // A latch of its own: this one may have stopped.
-            remove(&mut self.latch.beside(), &unfinished);
+        let first = self.first();
+        let mut records = Vec::with_capacity(self.range_blocks as usize);
+        for height in first..first + u64::from(self.range_blocks) {
+            records.push(record(height)?);
+        }
+        Some(records)
+    }
+
+    /// Writes what the codec made. A file that must not replace the segments is removed again.
+    fn write_aside(
+        mut self,
+        made: PackedFile,
+        records: &[RecordRef],
+    ) -> Result<PackOutcome, Error> {
+        let first = self.first();
+        let written = self.write(made.bytes, records);
+        if !matches!(written, Ok(Ok(_))) {
+            self.remove_unfinished();
         }
         Ok(match written? {
             Ok(segment) => {
@@ -307,6 +341,20 @@ impl Packing {
                 PackOutcome::Unpackable(UnpackableRange { first, reason: "read_back", error })
             }
         })
+    }
+
+    /// Name of the file until it replaces the segments.
+    fn unfinished(&self) -> String {
+        format!("{}{UNFINISHED}", packed_name(self.first()))
+    }
+
+    /// Removes the file, if it is there.
+    fn remove_unfinished(&self) {
+        let unfinished = self.unfinished();
+        if reads::is_there(&self.latch.dir().join(&unfinished)).unwrap_or(true) {
+            // A latch of its own: this one may have stopped.
+            remove(&mut self.latch.beside(), &unfinished);
+        }
     }
 
     /// Compares the checksums of all records again: their bytes may have changed since their first read, and the packed
@@ -331,7 +379,7 @@ impl Packing {
         bytes: Vec<u8>,
         records: &[RecordRef],
     ) -> Result<Result<Segment, String>, Error> {
-        let unfinished = format!("{}{UNFINISHED}", packed_name(self.first()));
+        let unfinished = self.unfinished();
         self.latch.allocate(&unfinished, bytes.len() as u64)?;
         for (at, bytes) in bytes.chunks(WRITTEN_AT_ONCE).enumerate() {
             let offset = (at * WRITTEN_AT_ONCE) as u64;
@@ -340,15 +388,23 @@ impl Packing {
         drop(bytes); // before the keys of the range take memory
         // Before the rename: the name promises a whole file, also after a loss of power.
         self.latch.apply(Op::Sync { name: &unfinished })?;
-        let path = self.latch.dir().join(&unfinished);
+        self.read_back(&self.latch.dir().join(&unfinished), records)
+    }
+
+    /// Opens the written file and compares its indexes with the records.
+    fn read_back(
+        &self,
+        path: &Path,
+        records: &[RecordRef],
+    ) -> Result<Result<Segment, String>, Error> {
         // Segments are removed for it, so it is read once as any other.
-        let opened = match Packed::open(&path, &self.codec)? {
+        let opened = match Packed::open(path, &self.codec)? {
             Ok(opened) => opened,
             Err(damage) => return Ok(Err(damage.to_string())),
         };
         // Nothing else reads an index before a client asks for a hash or for logs.
         let compared = residency::loading(|| check_indexes(&opened.packed, records));
-        if let Err(damage) = compared.map_err(|_| Error::not_delivered(&path))? {
+        if let Err(damage) = compared.map_err(|_| Error::not_delivered(path))? {
             return Ok(Err(format!("wrong index: {damage}")));
         }
         Segment::packed(opened).map(Ok).map_err(|error| Error::read(path, error))

@@ -80,16 +80,22 @@ impl PartialSegment {
         let mut incoming =
             Self { latch, base, name, claim, capacity_max, codec, page, start, have };
         if incoming.is_there()? {
-            let intact = match incoming.codec.clone() {
-                Some(codec) => incoming.intact_packed(&*codec),
-                None => incoming.intact(),
-            };
-            match intact {
-                Some((page, have)) => (incoming.page, incoming.have) = (Some(page), have),
-                None => incoming.restart()?,
-            }
+            incoming.resume()?;
         }
         Ok(incoming)
+    }
+
+    /// Keeps the intact beginning of the file, or forgets all of it.
+    fn resume(&mut self) -> Result<(), Error> {
+        let intact = match self.codec.clone() {
+            Some(codec) => self.intact_packed(&*codec),
+            None => self.intact(),
+        };
+        match intact {
+            Some((page, have)) => (self.page, self.have) = (Some(page), have),
+            None => self.restart()?,
+        }
+        Ok(())
     }
 
     fn path(&self) -> PathBuf {
@@ -116,7 +122,6 @@ impl PartialSegment {
         let page = SealedPage::parse(&page).ok()?.filter(|page| self.takes(page))?;
         let mut slots = vec![0; seal.count as usize * SLOT_LEN];
         self.fill(&mut slots, slot_offset(0))?;
-        let mut have = header.data_offset;
         let slot = |(height, slot)| Slot::parse(&array(slot, 0), height, header.capacity).ok();
         // Parsed twice: a list of all could take more than the index itself, whose length the source says.
         let parsed = || (header.base_height..).zip(slots.chunks_exact(SLOT_LEN)).map(slot);
@@ -124,7 +129,12 @@ impl PartialSegment {
         if parsed().any(|slot| slot.is_none()) {
             return None;
         }
-        for slot in parsed().flatten() {
+        Some((page, self.intact_end(header.data_offset, parsed().flatten())))
+    }
+
+    /// Offset at which the intact records of these slots end. The first begins at `have`.
+    fn intact_end(&self, mut have: u64, slots: impl Iterator<Item = Slot>) -> u64 {
+        for slot in slots {
             let mut bytes = vec![0; slot.length as usize];
             let read = self.fill(&mut bytes, slot.offset);
             // Records arrive in order, so the first gap or damage ends what the transfer may keep.
@@ -133,7 +143,7 @@ impl PartialSegment {
             }
             have = aligned(slot.offset + u64::from(slot.length));
         }
-        Some((page, have))
+        have
     }
 
     /// Intact beginning of a packed file.

@@ -4,6 +4,8 @@
 //! not be. Both keep their bytes: opening renames them, and only retention or an operator removes
 //! them. A whole segment is served again once its heights join the served range from below.
 
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -108,6 +110,21 @@ impl Whole {
     }
 }
 
+/// Facts of a file that is set aside.
+fn facts_of(base: u64, whole: Option<&Whole>, metadata: &Metadata) -> SegmentFacts {
+    let time = whole.map(Whole::last_timestamp).filter(|time| *time > 0);
+    SegmentFacts {
+        base,
+        end_height: whole.map_or(base + 1, Whole::end_height),
+        disk_bytes: metadata.blocks() * 512,
+        packs_by: 0,
+        // Not known: the newest block in it is at most as new as the file.
+        last_timestamp: time.unwrap_or(metadata.mtime().unsigned_abs()),
+        is_packed: matches!(whole, Some(Whole::Packed(_))),
+        range: None,
+    }
+}
+
 impl Aside {
     /// The file `name`, whose name was parsed; `None` if it is gone.
     pub(crate) fn find(
@@ -116,24 +133,10 @@ impl Aside {
         base: u64,
         codec: Option<&Arc<dyn PackedCodec>>,
     ) -> Option<Self> {
-        use std::os::unix::fs::MetadataExt;
         let path = dir.join(name);
         let metadata = reads::again(reads::is_disk_failure, || reads::facts(&path)).ok()?;
         let whole = Whole::find(&path, base, codec);
-        let held = SegmentFacts {
-            base,
-            end_height: whole.as_ref().map_or(base + 1, Whole::end_height),
-            disk_bytes: metadata.blocks() * 512,
-            packs_by: 0,
-            last_timestamp: whole
-                .as_ref()
-                .map(Whole::last_timestamp)
-                .filter(|time| *time > 0)
-                // Not known: the newest block in it is at most as new as the file.
-                .unwrap_or(metadata.mtime().unsigned_abs()),
-            is_packed: matches!(whole, Some(Whole::Packed(_))),
-            range: None,
-        };
+        let held = facts_of(base, whole.as_ref(), &metadata);
         Some(Self { name: name.to_owned(), base, held, whole })
     }
 

@@ -1,16 +1,14 @@
 //! The one writer: append, roll, seal, prepend, evict, withdraw, merge.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::backfill_writer::BackfillWriter;
 use super::built_segments::{BuiltSegments, FirstPart};
 use super::options::{Options, range_blocks};
-use super::quarantine::{Quarantine, Whole};
-use crate::disk::{Latch, Op, STAMP_NAME, Stamp, UNFINISHED};
+use super::quarantine::{Aside, Quarantine, Whole};
+use crate::disk::{Latch, Locks, Op, STAMP_NAME, Stamp, UNFINISHED};
 use crate::error::Error;
 use crate::format::{Record, RecordHeader, SegmentHeader};
 use crate::id::{Hash, Identity, Rules};
@@ -18,7 +16,7 @@ use crate::index::merged_table::Merged;
 use crate::memory::residency;
 use crate::read::View;
 use crate::reads;
-use crate::segment::{Active, PackedCodec, Segment, note_tables, rewrite};
+use crate::segment::{Active, PackedCodec, Segment, rewrite};
 use crate::sync::ArcSwap;
 
 /// Appends to a store. There is one a directory, and it belongs to one thread.
@@ -45,13 +43,31 @@ pub struct Writer {
     pub(crate) _locks: Locks,
 }
 
-/// Locks that keep out a second writer, held until they are dropped.
-pub(crate) struct Locks {
-    pub(crate) _file: File,
-    pub(crate) _directory: File,
-}
-
 impl Writer {
+    /// Makes the writer of a store without a chain and without records.
+    pub(super) fn new(
+        latch: Latch,
+        options: Options,
+        view: Arc<ArcSwap<View>>,
+        locks: Locks,
+    ) -> Self {
+        Self {
+            latch,
+            options,
+            view,
+            stamp: None,
+            active: None,
+            quarantine: Quarantine::default(),
+            codec: None,
+            unpackable: BTreeSet::new(),
+            head: None,
+            rewrite_due: false,
+            names_due: false,
+            first_parts: Vec::new(),
+            _locks: locks,
+        }
+    }
+
     /// The chain that the directory belongs to, once bound.
     pub fn stamp(&self) -> Option<Stamp> {
         self.stamp
@@ -137,77 +153,10 @@ impl Writer {
             && height.is_multiple_of(range_blocks(self.options.segment_blocks).into())
     }
 
-    /// Writes the first segment anew, from its map, whose file another program removed. Returns its
-    /// base height, or `None` if all files are there. To be called from time to time: readers do
-    /// not notice, but the next opening would. Seals an active segment with a damaged record first. Names and
-    /// removes files for which the disk had no space to do that.
-    pub fn restore_lost(&mut self) -> Result<Option<u64>, Error> {
-        self.latch.settle_if_room()?;
-        match self.set_kept_aside() {
-            Err(error) if error.is_disk_full() => tracing::warn!(%error, "files not set aside yet"),
-            done => done?,
-        }
-        self.drop_unreadable_tables()?;
-        self.name_first_parts()?;
-        // Only sealed segments are repaired.
-        if self.active.as_ref().is_some_and(|active| active.segment.checked.has_damage()) {
-            self.seal()?;
-        }
-        let (mut segments, tables) = self.lists();
-        let dir = self.latch.dir().to_owned();
-        let is_lost = |segment: &Arc<Segment>| {
-            let found = reads::facts(&dir.join(segment.name()));
-            found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
-        };
-        let Some(at) = segments.iter().position(is_lost) else { return Ok(None) };
-        let base = segments[at].base();
-        if segments[at].is_active() {
-            return self.restore_active().map(|()| Some(base));
-        }
-        // Tables of such a segment cover it still: the new file has the same blocks.
-        segments[at] = Arc::new(rewrite(&mut self.latch, &segments[at])?);
-        self.publish(segments, tables);
-        Ok(Some(base))
-    }
-
     /// Sets files aside that a start kept, and serves segments again for whose names there was no space.
-    fn set_kept_aside(&mut self) -> Result<(), Error> {
+    pub(crate) fn set_kept_aside(&mut self) -> Result<(), Error> {
         self.quarantine.set_kept_aside(&mut self.latch, self.codec.as_ref())?;
         if self.quarantine.is_due { self.rejoin().map(drop) } else { Ok(()) }
-    }
-
-    /// Removes damaged merged tables. Look-ups then read the tables of the segments, and a later merge writes a new one.
-    fn drop_unreadable_tables(&mut self) -> Result<(), Error> {
-        let (segments, mut tables) = self.lists();
-        let lost: Vec<_> = tables.extract_if(.., |table| table.is_unreadable()).collect();
-        if lost.is_empty() {
-            return Ok(());
-        }
-        lost.iter()
-            .for_each(|table| tracing::warn!(file = table.name(), "damaged hash table removed"));
-        note_tables(lost.len());
-        // Readers first: they must not meet a table whose file is gone.
-        self.publish(segments, tables);
-        self.remove_tables(&lost)
-    }
-
-    /// Writes the active segment anew, sealed.
-    fn restore_active(&mut self) -> Result<(), Error> {
-        let Some(active) = self.active.take() else { return Ok(()) };
-        let (mut segments, tables) = self.lists();
-        segments.pop();
-        // An empty one is dropped: the next record begins a new file anyway.
-        if active.tip.is_some() {
-            match rewrite(&mut self.latch, &active.segment) {
-                Ok(sealed) => segments.push(Arc::new(sealed)),
-                Err(error) => {
-                    self.active = Some(active);
-                    return Err(error);
-                }
-            }
-        }
-        self.publish(segments, tables);
-        Ok(())
     }
 
     /// Seals the full segment, if there is one, and begins the next with `record`'s height.
@@ -292,28 +241,36 @@ impl Writer {
     pub(crate) fn rejoin(&mut self) -> Result<u64, Error> {
         let mut heights = 0;
         self.quarantine.is_due = false;
-        while let Ok(Some((first, parent))) = self.first()
+        while !self.quarantine.is_due
+            && let Ok(Some((first, parent))) = self.first()
             && let Some(aside) = self.quarantine.take(first, parent)
         {
-            // A file without a whole header and seal cannot join; it stays in quarantine.
-            let Some(name) = aside.whole.as_ref().map(Whole::name) else { continue };
-            match self.latch.apply(Op::Rename { from: &aside.name, to: &name }) {
-                Err(error) if error.is_gone() => continue, // an operator removed it
-                Err(error) if error.is_disk_full() => {
-                    tracing::warn!(%error, segment = name, "segment does not rejoin yet");
-                    self.quarantine.put_back(aside);
-                    break;
-                }
-                renamed => renamed?,
-            }
-            self.names_due = true;
-            let Some(whole) = aside.whole else { continue };
-            let segment = whole.open(self.latch.dir())?;
-            heights += segment.end_height() - segment.base();
-            tracing::info!(segment = name, "segment rejoins the served range");
-            self.put_first(Arc::new(segment))?;
+            heights += self.serve_again(aside)?;
         }
         self.quarantine.show(self.view.load().first_height());
+        Ok(heights)
+    }
+
+    /// Serves a segment again that was taken out of quarantine. Returns how many heights, 0 if it cannot be served. On a
+    /// full disk it goes back, and [`Quarantine::is_due`] ends [`Self::rejoin`].
+    fn serve_again(&mut self, aside: Aside) -> Result<u64, Error> {
+        // A file without a whole header and seal cannot join; it stays in quarantine.
+        let Some(name) = aside.whole.as_ref().map(Whole::name) else { return Ok(0) };
+        match self.latch.apply(Op::Rename { from: &aside.name, to: &name }) {
+            Err(error) if error.is_gone() => return Ok(0), // an operator removed it
+            Err(error) if error.is_disk_full() => {
+                tracing::warn!(%error, segment = name, "segment does not rejoin yet");
+                self.quarantine.put_back(aside);
+                return Ok(0);
+            }
+            renamed => renamed?,
+        }
+        self.names_due = true;
+        let Some(whole) = aside.whole else { return Ok(0) };
+        let segment = whole.open(self.latch.dir())?;
+        let heights = segment.end_height() - segment.base();
+        tracing::info!(segment = name, "segment rejoins the served range");
+        self.put_first(Arc::new(segment))?;
         Ok(heights)
     }
 
@@ -409,7 +366,7 @@ impl Writer {
         self.view.store(Arc::new(View::new(segments, tables)));
     }
 
-    pub(super) fn remove_tables(&mut self, tables: &[Arc<Merged>]) -> Result<(), Error> {
+    pub(crate) fn remove_tables(&mut self, tables: &[Arc<Merged>]) -> Result<(), Error> {
         for table in tables {
             self.latch.remove(&table.name())?;
         }
