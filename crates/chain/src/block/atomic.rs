@@ -127,34 +127,49 @@ impl<'d> CodecReader<'d> {
 
     fn transaction(&mut self) -> Result<AtomicTx, Malformed> {
         let start = self.at;
-        let kind = match self.word()? {
-            IMPORT => AtomicKind::Import,
-            EXPORT => AtomicKind::Export,
-            _ => return Err(Malformed { at: start, expected: "an import or export" }),
-        };
+        let kind = self.kind()?;
         let network_id = self.word()?;
         let blockchain_id = B256::new(self.take()?);
         let peer_chain = B256::new(self.take()?);
-        let signatures = match kind {
-            AtomicKind::Import => self.import()?,
-            AtomicKind::Export => self.export()?,
-        };
+        let signatures = self.transfer(kind)?;
         // Before the credentials: the gas of an atomic transaction counts the bytes without them.
         let unsigned_length = VERSION_LENGTH + self.at - start;
         self.list(8, Self::credential)?;
         let span = start..self.at;
-        let signed = self.data.get(span.clone()).unwrap_or_default();
-        let id = Sha256::new().chain_update(VERSION.to_be_bytes()).chain_update(signed).finalize();
         Ok(AtomicTx {
             kind,
             network_id,
             blockchain_id,
             peer_chain,
-            id: B256::from_slice(&id),
+            id: self.id(span.clone()),
             span,
             unsigned_length,
             signatures,
         })
+    }
+
+    fn kind(&mut self) -> Result<AtomicKind, Malformed> {
+        let start = self.at;
+        match self.word()? {
+            IMPORT => Ok(AtomicKind::Import),
+            EXPORT => Ok(AtomicKind::Export),
+            _ => Err(Malformed { at: start, expected: "an import or export" }),
+        }
+    }
+
+    /// Id of the transaction with these signed bytes.
+    fn id(&self, span: Range<usize>) -> B256 {
+        let signed = self.data.get(span).unwrap_or_default();
+        let id = Sha256::new().chain_update(VERSION.to_be_bytes()).chain_update(signed).finalize();
+        B256::from_slice(&id)
+    }
+
+    /// Reads inputs and outputs. Gives the number of signatures.
+    fn transfer(&mut self, kind: AtomicKind) -> Result<u64, Malformed> {
+        match kind {
+            AtomicKind::Import => self.import(),
+            AtomicKind::Export => self.export(),
+        }
     }
 
     /// Outputs of the other chain become balances of this one. Gives the number of signatures.

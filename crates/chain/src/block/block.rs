@@ -106,15 +106,19 @@ impl<'a> BlockReader<'a> {
                 self.layout.transactions_inside = list.start + 1..list.end - 1;
             }
             "uncles" => {
-                c.list(|c| {
-                    self.uncles += 1;
-                    c.skip()
-                })?;
+                self.count_uncles(c)?;
                 self.layout.uncles = start..c.offset();
             }
             _ => self.header.member(c, key)?,
         }
         Ok(())
+    }
+
+    fn count_uncles(&mut self, c: &mut Cursor<'a>) -> Result<(), ProofError> {
+        c.list(|c| {
+            self.uncles += 1;
+            c.skip()
+        })
     }
 
     fn read_transactions(&mut self, c: &mut Cursor<'a>) -> Result<(), ProofError> {

@@ -174,11 +174,7 @@ impl Transaction<'_> {
             }
         }
         self.put_call(out);
-        if let Kind::AccessList { access_list, .. } | Kind::DynamicFee { access_list, .. } =
-            &self.kind
-        {
-            rlp::list(out, |out| access_list.iter().for_each(|access| access.encode(out)));
-        }
+        self.put_access_list(out);
     }
 
     /// The fields that all types have in this order.
@@ -191,6 +187,15 @@ impl Transaction<'_> {
         }
         self.value.encode(out);
         self.input.append_rlp(out);
+    }
+
+    /// Appends the access list, which type 0 does not have.
+    fn put_access_list(&self, out: &mut Vec<u8>) {
+        if let Kind::AccessList { access_list, .. } | Kind::DynamicFee { access_list, .. } =
+            &self.kind
+        {
+            rlp::list(out, |out| access_list.iter().for_each(|access| access.encode(out)));
+        }
     }
 }
 

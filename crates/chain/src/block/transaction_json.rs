@@ -1,5 +1,7 @@
 //! Transactions in a block's answer.
 
+use std::ops::Range;
+
 use alloy_primitives::{Address, B256, U256};
 
 use super::transaction::{Access, Kind, Links, Transaction};
@@ -70,26 +72,7 @@ pub(crate) fn read<'a>(c: &mut Cursor<'a>, index: usize) -> Result<Transaction<'
     let ((), span) =
         c.spanned(|c| c.object(&TRANSACTION, |cursor, key, _| reader.member(cursor, key)))?;
     let kind = reader.kind(index)?;
-    Ok(Transaction {
-        span,
-        hash: reader.hash,
-        kind,
-        from: reader.from,
-        to: reader.to,
-        nonce: reader.nonce,
-        gas: reader.gas,
-        gas_price: reader.gas_price,
-        value: reader.value,
-        input: reader.input,
-        v: reader.v,
-        r: reader.r,
-        s: reader.s,
-        links: Links {
-            block_hash: reader.block_hash,
-            block_number: reader.block_number,
-            index: reader.index,
-        },
-    })
+    Ok(reader.finish(span, kind))
 }
 
 impl<'a> TransactionReader<'a> {
@@ -120,14 +103,29 @@ impl<'a> TransactionReader<'a> {
         Ok(())
     }
 
+    fn finish(self, span: Range<u32>, kind: Kind) -> Transaction<'a> {
+        let Self { block_hash, block_number, index, .. } = self;
+        Transaction {
+            span,
+            hash: self.hash,
+            kind,
+            from: self.from,
+            to: self.to,
+            nonce: self.nonce,
+            gas: self.gas,
+            gas_price: self.gas_price,
+            value: self.value,
+            input: self.input,
+            v: self.v,
+            r: self.r,
+            s: self.s,
+            links: Links { block_hash, block_number, index },
+        }
+    }
+
     /// Exactly the members of its type: one too many would be served unproven.
     fn kind(&mut self, index: usize) -> Result<Kind, ProofError> {
-        let form = |what| Err(ProofError::TransactionForm { index, what });
-        // The node shows both; for these types both are the bare parity (EIP-2718, EIP-2930).
-        let typed = matches!(self.tx_type, 1 | 2);
-        if typed && !(self.v <= 1 && self.y_parity == Some(self.v)) {
-            return form("v and yParity are not the same bit");
-        }
+        self.check_parity(index)?;
         let caps = (self.max_fee_per_gas, self.max_priority_fee_per_gas);
         match (self.tx_type, self.access_list.take(), caps, self.chain_id) {
             (0, None, (None, None), _) => self.legacy(index),
@@ -142,9 +140,19 @@ impl<'a> TransactionReader<'a> {
                     max_priority_fee_per_gas: max_priority_fee,
                 })
             }
-            (0..=2, ..) => form("a member of another type, or one too few"),
+            (0..=2, ..) => form(index, "a member of another type, or one too few"),
             (found, ..) => Err(ProofError::TransactionType { index, found }),
         }
+    }
+
+    /// Checks both members with the parity of types 1 and 2.
+    fn check_parity(&self, index: usize) -> Result<(), ProofError> {
+        // The node shows both; for these types both are the bare parity (EIP-2718, EIP-2930).
+        let typed = matches!(self.tx_type, 1 | 2);
+        if typed && !(self.v <= 1 && self.y_parity == Some(self.v)) {
+            return form(index, "v and yParity are not the same bit");
+        }
+        Ok(())
     }
 
     /// `chainId` is shown iff `v` holds one (EIP-155: 35 or 36 plus twice the id).
@@ -153,21 +161,18 @@ impl<'a> TransactionReader<'a> {
             // Signed before EIP-155, or without its protection: valid on any chain.
             27 | 28 => None,
             v if v >= 35 => Some((v - 35) / 2),
-            _ => {
-                return Err(ProofError::TransactionForm {
-                    index,
-                    what: "v of no legacy signature",
-                });
-            }
+            _ => return form(index, "v of no legacy signature"),
         };
         if self.chain_id != in_v || self.y_parity.is_some() {
-            return Err(ProofError::TransactionForm {
-                index,
-                what: "chainId or yParity does not fit v",
-            });
+            return form(index, "chainId or yParity does not fit v");
         }
         Ok(Kind::Legacy { chain_id: in_v })
     }
+}
+
+/// Refuses a transaction whose members do not fit its type.
+fn form<T>(index: usize, what: &'static str) -> Result<T, ProofError> {
+    Err(ProofError::TransactionForm { index, what })
 }
 
 /// An address or `null`.

@@ -51,16 +51,25 @@ impl FeeHistory {
             Ok(rewards) => rewards,
             Err(number) => return Self::NeedsTransactions { number },
         };
-        let blocks = || blocks.iter().map(Borrow::borrow);
-        let base_fees = quantities(blocks().map(BlockFees::base_fee).chain(next));
-        let ratios: Vec<String> = blocks().map(BlockFees::gas_used_ratio).collect();
-        Self::Whole(format!(
-            "{{\"oldestBlock\":\"{:#x}\",{rewards}\"baseFeePerGas\":{base_fees},\
-             \"gasUsedRatio\":[{}]}}",
-            oldest.borrow().number(),
-            ratios.join(","),
-        ))
+        Self::Whole(whole(oldest.borrow().number(), blocks, next, &rewards))
     }
+}
+
+/// The object, with the base fee of the block after the last one if the rule has it.
+fn whole(
+    oldest: u64,
+    blocks: &[impl Borrow<BlockFees>],
+    next: Option<U256>,
+    rewards: &str,
+) -> String {
+    let blocks = || blocks.iter().map(Borrow::borrow);
+    let base_fees = quantities(blocks().map(BlockFees::base_fee).chain(next));
+    let ratios: Vec<String> = blocks().map(BlockFees::gas_used_ratio).collect();
+    format!(
+        "{{\"oldestBlock\":\"{oldest:#x}\",{rewards}\"baseFeePerGas\":{base_fees},\
+         \"gasUsedRatio\":[{}]}}",
+        ratios.join(","),
+    )
 }
 
 /// The member `reward` with its comma, or nothing; the error is a block whose tips are not known.

@@ -33,6 +33,16 @@ pub enum NewestBlock {
     Height(u64),
 }
 
+impl NewestBlock {
+    /// The height that is meant if this is the head.
+    fn height(self, head: u64) -> u64 {
+        match self {
+            Self::Height(newest) => newest,
+            Self::Pending => head,
+        }
+    }
+}
+
 /// Reason why a request is refused. The text is the node's message, under code -32000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -90,15 +100,10 @@ impl FeeRequest {
         if self.count == 0 {
             return Ok(0..0);
         }
-        let mut count = self.count.min(FEE_BLOCKS_MAX);
-        let newest = match self.newest {
-            NewestBlock::Height(newest) => newest,
-            NewestBlock::Pending => {
-                // coreth has no pending block, and counts it among the blocks asked for.
-                count -= 1;
-                head
-            }
-        };
+        // coreth has no pending block, and counts it among the blocks asked for.
+        let pending = u64::from(self.newest == NewestBlock::Pending);
+        let count = self.count.min(FEE_BLOCKS_MAX) - pending;
+        let newest = self.newest.height(head);
         let oldest = head.saturating_sub(FEE_DEPTH_MAX - 1);
         if count == 0 {
             Ok(0..0)
@@ -114,10 +119,7 @@ impl FeeRequest {
 
     /// saevm, `gasprice/estimator.go`, `FeeHistory`.
     fn blocks_of_helicon(&self, head: u64) -> Result<Range<u64>, FeeRefusal> {
-        let newest = match self.newest {
-            NewestBlock::Height(newest) => newest,
-            NewestBlock::Pending => head,
-        };
+        let newest = self.newest.height(head);
         if newest > head {
             return Err(FeeRefusal::HeliconBeyondHead { newest });
         }

@@ -11,44 +11,81 @@ use crate::refusal::ProofError;
 /// Depth of an unknown value. Arbitrary: known values nest four deep.
 const DEPTH_MAX: u32 = 64;
 
+/// Objects and lists that are open.
+#[derive(Default)]
+struct OpenValues {
+    depth: u32,
+    /// Bit of each level, which says what to close: 1 for an object. The innermost level is the lowest bit.
+    objects: u64,
+}
+
+impl OpenValues {
+    /// Opens an object or a list, or says that it is too deep.
+    fn push(&mut self, object: bool) -> Option<()> {
+        // `objects` has 64 bits: one level more would push the outermost out.
+        if self.depth == DEPTH_MAX {
+            return None;
+        }
+        (self.depth, self.objects) = (self.depth + 1, self.objects << 1 | u64::from(object));
+        Some(())
+    }
+
+    fn pop(&mut self) {
+        (self.depth, self.objects) = (self.depth - 1, self.objects >> 1);
+    }
+
+    /// Tells whether the innermost open value is an object; `None` if none is open.
+    fn innermost(&self) -> Option<bool> {
+        (self.depth > 0).then_some(self.objects & 1 == 1)
+    }
+}
+
+/// The byte that closes an object or a list.
+fn end(object: bool) -> u8 {
+    if object { b'}' } else { b']' }
+}
+
 impl Cursor<'_> {
-    /// Skips a value of any kind, without recursion: one bit a level says what to close.
+    /// Skips a value of any kind, without recursion.
     pub(crate) fn skip(&mut self) -> Result<(), ProofError> {
-        let (mut depth, mut objects) = (0_u32, 0_u64);
+        let mut open = OpenValues::default();
         loop {
-            let opened = match self.peek()? {
-                Some(b'{') => Some(true),
-                Some(b'[') => Some(false),
-                _ => None,
-            };
-            if let Some(object) = opened {
+            if let Some(object) = self.opens()? {
                 self.at += 1;
-                // `objects` has 64 bits: one level more would push the outermost out.
-                if depth == DEPTH_MAX {
-                    return Err(self.expected("a value that is not so deep"));
-                }
-                (depth, objects) = (depth + 1, objects << 1 | u64::from(object));
-                if !self.closes(if object { b'}' } else { b']' })? {
+                open.push(object).ok_or_else(|| self.expected("a value that is not so deep"))?;
+                if !self.closes(end(object))? {
                     self.skip_key(object)?;
                     continue;
                 }
-                (depth, objects) = (depth - 1, objects >> 1);
+                open.pop();
             } else {
                 self.skip_scalar()?;
             }
-            // A value has ended; close whatever ends with it.
-            loop {
-                let object = objects & 1 == 1;
-                if depth == 0 {
-                    return Ok(());
-                }
-                if self.another(if object { b'}' } else { b']' }, "a comma or the end")? {
-                    self.skip_key(object)?;
-                    break;
-                }
-                (depth, objects) = (depth - 1, objects >> 1);
+            if !self.goes_on(&mut open)? {
+                return Ok(());
             }
         }
+    }
+
+    /// Tells whether the next value is an object (true), a list (false) or neither.
+    fn opens(&mut self) -> Result<Option<bool>, ProofError> {
+        Ok(match self.peek()? {
+            Some(b'{') => Some(true),
+            Some(b'[') => Some(false),
+            _ => None,
+        })
+    }
+
+    /// Closes all that ends with a value; true in front of another value, false if none is open.
+    fn goes_on(&mut self, open: &mut OpenValues) -> Result<bool, ProofError> {
+        while let Some(object) = open.innermost() {
+            if self.another(end(object), "a comma or the end")? {
+                self.skip_key(object)?;
+                return Ok(true);
+            }
+            open.pop();
+        }
+        Ok(false)
     }
 
     fn skip_key(&mut self, object: bool) -> Result<(), ProofError> {

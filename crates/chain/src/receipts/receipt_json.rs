@@ -1,5 +1,7 @@
 //! Receipts and logs in an answer to `eth_getBlockReceipts`.
 
+use std::ops::Range;
+
 use alloy_primitives::B256;
 
 use super::receipt::{Log, Receipt, ReceiptLinks, Receipts, Topics};
@@ -84,11 +86,7 @@ fn member<'a>(
         "effectiveGasPrice" => receipt.effective_gas_price = c.quantity_256()?,
         "from" => receipt.from = c.fixed()?,
         "gasUsed" => receipt.gas_used = c.quantity()?,
-        "logs" => {
-            let start = logs.len();
-            c.list(|c| read_log(c, logs))?;
-            receipt.logs = start..logs.len();
-        }
+        "logs" => receipt.logs = read_logs(c, logs)?,
         "logsBloom" => receipt.logs_bloom = c.fixed()?,
         "status" => receipt.status = c.quantity()?,
         "to" => receipt.to = optional_address(c)?,
@@ -110,6 +108,13 @@ impl ReceiptLinks {
         }
         Ok(())
     }
+}
+
+/// Appends the logs of a receipt, and returns their range.
+fn read_logs<'a>(c: &mut Cursor<'a>, logs: &mut Vec<Log<'a>>) -> Result<Range<usize>, ProofError> {
+    let start = logs.len();
+    c.list(|c| read_log(c, logs))?;
+    Ok(start..logs.len())
 }
 
 fn read_log<'a>(c: &mut Cursor<'a>, logs: &mut Vec<Log<'a>>) -> Result<(), ProofError> {

@@ -239,7 +239,8 @@ impl Settlement {
         Err(Disproof::Parent { header: number, found, last, expected })
     }
 
-    fn prove(&self, header: &CheckedHeader<'_>, through: u64) -> Result<Proof, Disproof> {
+    /// Checks that a header, which settles up to `through`, follows the newest header seen.
+    fn check_order(&self, header: &CheckedHeader<'_>, through: u64) -> Result<(), Disproof> {
         let number = header.header().number;
         let asynchronous = header.header().settles().is_some();
         // An asynchronous block does not settle itself. A synchronous one does, and follows none
@@ -252,7 +253,12 @@ impl Settlement {
             let (settled, parent) = (through, self.settled);
             return Err(Disproof::Order { header: number, settled, parent });
         }
-        if !asynchronous {
+        Ok(())
+    }
+
+    fn prove(&self, header: &CheckedHeader<'_>, through: u64) -> Result<Proof, Disproof> {
+        self.check_order(header, through)?;
+        if header.header().settles().is_none() {
             return Ok(Proof::Own);
         }
         let Some(settled) = self.settled else {

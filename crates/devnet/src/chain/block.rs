@@ -133,6 +133,13 @@ impl Block {
             // A node of Helicon has no total difficulty, and shows zero for every block.
             cut.replace(&layout.total_difficulty, b"\"0x0\"");
         }
+        self.cut_transactions(part, &mut cut);
+        cut.rest();
+    }
+
+    /// Cuts the transactions, and the uncles behind them, to a form.
+    fn cut_transactions(&self, part: Part, cut: &mut Cut<'_>) {
+        let layout = &self.layout;
         match part {
             Part::Full => {}
             Part::Hashes => cut.replace(&layout.list, &self.hashes()),
@@ -141,7 +148,6 @@ impl Block {
                 cut.replace(&layout.uncles, b"");
             }
         }
-        cut.rest();
     }
 
     fn hashes(&self) -> Vec<u8> {

@@ -16,28 +16,38 @@ pub(crate) fn false_block(
 ) -> Option<Block> {
     let asks_receipts = matches!(query, Query::Receipts(_) | Query::Receipt(_));
     let asks_block = matches!(query, Query::Block(..) | Query::Header(_));
-    let asks_transaction = matches!(
-        query,
-        Query::Block(_, Transactions::Full) | Query::Transaction(_) | Query::TransactionAt(..)
-    );
     match fault {
         Fault::LyingReceipts if asks_receipts => {
             block.with_receipts(other_outcome(block.receipts())?)
         }
-        Fault::WrongTransaction if asks_transaction => {
+        Fault::WrongTransaction if asks_transaction(query) => {
             block.with_text(other_digit(block.text(), b"\"value\":\"0x")?)
         }
         Fault::WrongHash if asks_block => block.with_text(other_hash(block.text(), block.hash())?),
-        Fault::WrongParent if block.number() > 0 => {
-            let parent = flipped(block.header().parent_hash);
-            Some(generator.block(block.number(), parent, &mut Window::default()))
-        }
-        Fault::WrongGenesis if block.number() == 0 => {
-            let other = generator.changed(|config| config.seed = !config.seed);
-            Some(other.block(0, B256::ZERO, &mut Window::default()))
-        }
+        Fault::WrongParent if block.number() > 0 => Some(with_other_parent(block, generator)),
+        Fault::WrongGenesis if block.number() == 0 => Some(other_genesis(generator)),
         _ => None,
     }
+}
+
+/// True if the answer has whole transactions.
+fn asks_transaction(query: &Query) -> bool {
+    matches!(
+        query,
+        Query::Block(_, Transactions::Full) | Query::Transaction(_) | Query::TransactionAt(..)
+    )
+}
+
+/// The block of the same height behind a parent that is not there.
+fn with_other_parent(block: &Block, generator: &Generator) -> Block {
+    let parent = flipped(block.header().parent_hash);
+    generator.block(block.number(), parent, &mut Window::default())
+}
+
+/// The genesis of another chain.
+fn other_genesis(generator: &Generator) -> Block {
+    let other = generator.changed(|config| config.seed = !config.seed);
+    other.block(0, B256::ZERO, &mut Window::default())
 }
 
 /// Receipts with other data in a log, or with another outcome. No length changes.

@@ -52,12 +52,17 @@ impl Node {
             let due = until_now.saturating_sub(passed).min(GROUP_MAX);
             passed = until_now;
             if due > 0 {
-                let node = Arc::clone(&self);
-                let made = tokio::task::spawn_blocking(move || node.advance_at(asked, due));
-                // It fails when the runtime ends.
-                let _ = made.await;
+                self.make_due(asked, due).await;
             }
         }
+    }
+
+    /// Makes blocks that are due, on a thread that may block.
+    async fn make_due(self: &Arc<Self>, rate: f64, blocks: u64) {
+        let node = Arc::clone(self);
+        let made = tokio::task::spawn_blocking(move || node.advance_at(rate, blocks));
+        // It fails when the runtime ends.
+        let _ = made.await;
     }
 }
 

@@ -57,19 +57,27 @@ pub(super) struct State {
     pub(super) executed: u64,
 }
 
-impl Node {
+impl State {
     /// Makes the blocks that exist at the start.
-    pub(crate) fn new(config: Config, faults: Faults, runtime: Handle) -> Self {
-        let mut chain = Chain::new(config.chain.clone());
+    fn new(chain: &mut Chain, config: &Config) -> Self {
         let first = chain.next_height();
         let genesis = chain.block_behind(0, alloy_primitives::B256::ZERO);
         let generator = Arc::new(chain.generator().clone());
-        let mut shelf = Shelf::new(genesis, first, &config);
+        let mut shelf = Shelf::new(genesis, first, config);
         let head = config.head.max(first);
         (first..=head).for_each(|_| shelf.push(Arc::new(chain.next_block())));
         let over = config.chain.helicon.covers(head.saturating_add(1));
         let rules = if over { Rules::Helicon } else { Rules::BeforeHelicon };
-        let state = State { generator, shelf, rules, accepted: head, executed: head };
+        Self { generator, shelf, rules, accepted: head, executed: head }
+    }
+}
+
+impl Node {
+    /// Begins with the blocks that exist at the start.
+    pub(crate) fn new(config: Config, faults: Faults, runtime: Handle) -> Self {
+        let mut chain = Chain::new(config.chain.clone());
+        let state = State::new(&mut chain, &config);
+        let head = state.accepted;
         Self {
             chain: Mutex::new(chain),
             state: RwLock::new(state),

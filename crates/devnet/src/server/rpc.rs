@@ -56,29 +56,20 @@ impl Rpc {
         if let Some(refused) = refuse_batch(messages) {
             return refused;
         }
-        let (mut body, mut bytes, mut plain) = (Vec::new(), 0, false);
+        let (mut reply, mut bytes) = (Reply::default(), 0);
         for (at, message) in messages.iter().enumerate() {
             let too_long = bytes > BATCH_RESULT_BYTES_MAX;
             let answer = match message.kind() {
-                Kind::Call if too_long => {
-                    let mut out = Vec::new();
-                    envelope::error(&mut out, message.id(), &RpcError::RESPONSE_TOO_LARGE);
-                    Some(out)
-                }
+                Kind::Call if too_long => Some(too_large(message)),
                 _ => self.message(message, given.get(at).cloned().flatten()).await,
             };
             let Some(answer) = answer else { continue };
             bytes += answer.len();
-            plain |= bytes > BATCH_RESULT_BYTES_MAX;
-            body.push(if body.is_empty() { b'[' } else { b',' });
-            body.extend_from_slice(&answer);
+            reply.plain |= bytes > BATCH_RESULT_BYTES_MAX;
+            reply.push(&answer);
         }
-        match (body.is_empty(), plain) {
-            (true, _) => {}
-            (false, true) => body.push(b']'),
-            (false, false) => body.extend_from_slice(b"]\n"),
-        }
-        Reply { body, plain }
+        reply.end_batch();
+        reply
     }
 
     /// The answer to a message, if it wants one.
@@ -95,19 +86,27 @@ impl Rpc {
                 self.counters.call(&message.method()); // the node reads it, and does not answer
                 return None;
             }
-            Kind::Call => {
-                self.counters.call(&message.method());
-                let result = match given {
-                    Some(given) => given,
-                    None => self.call(message).await,
-                };
-                match result {
-                    Ok(result) => append_result(&mut out, message.id(), &result),
-                    Err(error) => envelope::error(&mut out, message.id(), &error),
-                }
-            }
+            Kind::Call => self.answer_call(&mut out, message, given).await,
         }
         Some(out)
+    }
+
+    /// Appends the answer to a call.
+    async fn answer_call(
+        &self,
+        out: &mut Vec<u8>,
+        message: &Message<'_>,
+        given: Option<Result<Bytes, RpcError>>,
+    ) {
+        self.counters.call(&message.method());
+        let result = match given {
+            Some(given) => given,
+            None => self.call(message).await,
+        };
+        match result {
+            Ok(result) => append_result(out, message.id(), &result),
+            Err(error) => envelope::error(out, message.id(), &error),
+        }
     }
 
     /// Response of the node, or the one that faults make of it.
@@ -205,6 +204,13 @@ fn refuse_batch(messages: &[Message<'_>]) -> Option<Reply> {
     Some(reply)
 }
 
+/// The answer to a call of a batch whose results are too large already.
+fn too_large(message: &Message<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    envelope::error(&mut out, message.id(), &RpcError::RESPONSE_TOO_LARGE);
+    out
+}
+
 fn false_result(fault: &Fault) -> Option<Bytes> {
     match fault {
         Fault::Result(text) => Some(text.clone().into()),
@@ -224,5 +230,20 @@ impl Reply {
         let mut body = Vec::new();
         envelope::error(&mut body, id, error);
         Self { body, plain: true }
+    }
+
+    /// Appends an answer of a batch.
+    fn push(&mut self, answer: &[u8]) {
+        self.body.push(if self.body.is_empty() { b'[' } else { b',' });
+        self.body.extend_from_slice(answer);
+    }
+
+    /// Ends a batch, unless it has no answers.
+    fn end_batch(&mut self) {
+        match (self.body.is_empty(), self.plain) {
+            (true, _) => {}
+            (false, true) => self.body.push(b']'),
+            (false, false) => self.body.extend_from_slice(b"]\n"),
+        }
     }
 }

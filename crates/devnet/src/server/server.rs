@@ -41,12 +41,7 @@ async fn phase(
     shared: &Arc<Shared>,
 ) -> Option<TcpListener> {
     let mut changes = shared.node.faults.changes();
-    let Some(listener) = listener else {
-        // Only to count the use: `refuses` looks without.
-        shared.node.faults.strikes(&Fault::Refuse, &[]);
-        shared.node.faults.until_cleared(&Fault::Refuse).await;
-        return listen_again(address).await;
-    };
+    let Some(listener) = listener else { return refuse(address, shared).await };
     let mut connections = JoinSet::new();
     loop {
         if shared.refuses() {
@@ -57,13 +52,24 @@ async fn phase(
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => open(stream, shared, &mut connections),
-                Err(error) => {
-                    debug!(%error, "cannot accept a connection");
-                    tokio::time::sleep(RETRY).await;
-                }
+                Err(error) => pause_after(&error).await,
             }
         }
     }
+}
+
+/// Refuses connections until the fault ends. Returns the next listener.
+async fn refuse(address: SocketAddr, shared: &Shared) -> Option<TcpListener> {
+    // Only to count the use: `refuses` looks without.
+    shared.node.faults.strikes(&Fault::Refuse, &[]);
+    shared.node.faults.until_cleared(&Fault::Refuse).await;
+    listen_again(address).await
+}
+
+/// Waits before the next attempt to accept a connection.
+async fn pause_after(error: &io::Error) {
+    debug!(%error, "cannot accept a connection");
+    tokio::time::sleep(RETRY).await;
 }
 
 async fn listen_again(address: SocketAddr) -> Option<TcpListener> {

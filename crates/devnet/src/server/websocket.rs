@@ -21,7 +21,7 @@ use neve_jsonrpc::{Request as Calls, parse};
 use tokio::{
     sync::broadcast,
     task::JoinSet,
-    time::{MissedTickBehavior, interval},
+    time::{Interval, MissedTickBehavior, interval},
 };
 use tokio_tungstenite::{
     WebSocketStream,
@@ -116,19 +116,9 @@ async fn run(upgraded: Upgraded, shared: &Arc<Shared>) {
     add(&shared.counters.websockets);
     let number = shared.counters.websockets.load(Ordering::Relaxed);
     let _open = Open::new(shared);
-    let config = WebSocketConfig::default()
-        .max_message_size(Some(MESSAGE_BYTES_MAX))
-        .max_frame_size(Some(MESSAGE_BYTES_MAX));
     let mut cuts = shared.node.cuts();
     let mut shutdown = shared.shutdown.clone();
-    let stream = Stream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
-    let socket = OpenWebSocket {
-        stream,
-        shared,
-        heads: shared.node.heads(),
-        subscriptions: Subscriptions::new(number),
-        calls: JoinSet::new(),
-    };
+    let socket = OpenWebSocket::of(upgraded, shared, number).await;
     tokio::select! {
         () = socket.serve() => {}
         _ = cuts.changed() => {}
@@ -141,6 +131,22 @@ async fn run(upgraded: Upgraded, shared: &Arc<Shared>) {
 async fn refused(shared: &Shared) {
     let mut changes = shared.node.faults.changes();
     while !shared.refuses() && changes.changed().await.is_ok() {}
+}
+
+/// Waits while WebSockets are to be silent.
+async fn until_speaking(shared: &Shared) {
+    if shared.node.faults.strikes(&Fault::SilentWebSocket, &[]) {
+        shared.node.faults.until_cleared(&Fault::SilentWebSocket).await;
+    }
+}
+
+/// Clock of the pings.
+fn pings() -> Interval {
+    let mut pings = interval(PING);
+    pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first tick would come at once.
+    pings.reset();
+    pings
 }
 
 /// Counts a WebSocket as long as it is open.
@@ -169,17 +175,27 @@ struct OpenWebSocket<'s> {
     calls: JoinSet<Vec<u8>>,
 }
 
-impl OpenWebSocket<'_> {
+impl<'s> OpenWebSocket<'s> {
+    /// Speaks WebSocket over a connection that was handed over. `number` is that of the WebSocket.
+    async fn of(upgraded: Upgraded, shared: &'s Arc<Shared>, number: u64) -> Self {
+        let config = WebSocketConfig::default()
+            .max_message_size(Some(MESSAGE_BYTES_MAX))
+            .max_frame_size(Some(MESSAGE_BYTES_MAX));
+        let socket = TokioIo::new(upgraded);
+        Self {
+            stream: Stream::from_raw_socket(socket, Role::Server, Some(config)).await,
+            shared,
+            heads: shared.node.heads(),
+            subscriptions: Subscriptions::new(number),
+            calls: JoinSet::new(),
+        }
+    }
+
     async fn serve(mut self) {
         let mut changes = self.shared.node.faults.changes();
-        let mut pings = interval(PING);
-        pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first tick would come at once.
-        pings.reset();
+        let mut pings = pings();
         loop {
-            if self.shared.node.faults.strikes(&Fault::SilentWebSocket, &[]) {
-                self.shared.node.faults.until_cleared(&Fault::SilentWebSocket).await;
-            }
+            until_speaking(self.shared).await;
             let busy = self.calls.len() >= CALLS_MAX;
             // Answers first: that to a subscription comes before what is subscribed to.
             let goes_on = tokio::select! {
@@ -190,16 +206,21 @@ impl OpenWebSocket<'_> {
                     Ok(head) => self.notify(&head).await,
                     Err(_) => false, // too slow, or the node is gone
                 },
-                message = self.stream.next(), if !busy => match message {
-                    Some(Ok(message)) => self.message(message).await,
-                    Some(Err(error)) => self.fail(&error).await,
-                    None => false,
-                },
+                message = self.stream.next(), if !busy => self.incoming(message).await,
                 _ = pings.tick() => self.stream.send(Message::Ping(Bytes::new())).await.is_ok(),
             };
             if !goes_on {
                 return;
             }
+        }
+    }
+
+    /// Takes a message, or the reason why none comes; false ends the connection.
+    async fn incoming(&mut self, message: Option<tungstenite::Result<Message>>) -> bool {
+        match message {
+            Some(Ok(message)) => self.message(message).await,
+            Some(Err(error)) => self.fail(&error).await,
+            None => false,
         }
     }
 
@@ -223,15 +244,21 @@ impl OpenWebSocket<'_> {
             self.calls.spawn(async move { rpc.body(&parse(&text), &[]).await.body });
             return true;
         }
-        if self.subscriptions.len() > before {
-            add(&self.shared.counters.subscriptions);
-            // Heads from before the first subscription belong to none.
-            if before == 0 {
-                self.heads = self.heads.resubscribe();
-            }
-        }
+        self.note_subscription(before);
         let answer = self.shared.rpc.body(&request, &given).await.body;
         self.send(answer).await
+    }
+
+    /// Notes a new subscription, if there are more than `before`.
+    fn note_subscription(&mut self, before: usize) {
+        if self.subscriptions.len() <= before {
+            return;
+        }
+        add(&self.shared.counters.subscriptions);
+        // Heads from before the first subscription belong to none.
+        if before == 0 {
+            self.heads = self.heads.resubscribe();
+        }
     }
 
     /// Sends an answer. Here every one ends with a newline.

@@ -104,10 +104,8 @@ pub fn log_heights(
         not_beyond("from", from, heads.latest)?;
         not_beyond("to", to, heads.latest)?;
     }
-    match (from.is_pending(), to.is_pending()) {
-        (true, true) => return Ok(None),
-        (true, false) => return Err(RpcError::INVALID_RANGE),
-        _ => {}
+    if from.is_pending() {
+        return if to.is_pending() { Ok(None) } else { Err(RpcError::INVALID_RANGE) };
     }
     let (first, last) = (from.height(rules, heads), to.height(rules, heads));
     if rules == Rules::BeforeHelicon && last < first {

@@ -162,12 +162,16 @@ impl GoScanner<'_> {
         }
         if matches!(self.peek(), Some(b'e' | b'E')) {
             self.at += 1;
-            if matches!(self.peek(), Some(b'+' | b'-')) {
-                self.at += 1;
-            }
-            self.digit("in exponent of numeric literal")?;
+            self.exponent()?;
         }
         Ok(())
+    }
+
+    fn exponent(&mut self) -> Result<(), Stopped> {
+        if matches!(self.peek(), Some(b'+' | b'-')) {
+            self.at += 1;
+        }
+        self.digit("in exponent of numeric literal")
     }
 
     fn digit(&mut self, context: &str) -> Result<(), Stopped> {

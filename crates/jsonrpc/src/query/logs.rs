@@ -82,16 +82,20 @@ impl<'a> Input<'a> {
             self.passed_over("address", overflow(value));
             self.address = Some(value).filter(|_| !is_null);
         } else if is_key(key, "topics") {
-            let is_list = value.first() == Some(&b'[');
-            let wrong = if is_list || is_null {
-                overflow(value)
-            } else {
-                Some(DecodeError::kind(kind(value), "[]interface {}"))
-            };
-            self.passed_over("topics", wrong);
-            self.topics = Some(value).filter(|_| is_list);
+            self.set_topics(value);
         }
         Ok(())
+    }
+
+    fn set_topics(&mut self, value: &'a [u8]) {
+        let is_list = value.first() == Some(&b'[');
+        let wrong = if is_list || value == b"null" {
+            overflow(value)
+        } else {
+            Some(DecodeError::kind(kind(value), "[]interface {}"))
+        };
+        self.passed_over("topics", wrong);
+        self.topics = Some(value).filter(|_| is_list);
     }
 
     fn passed_over(&mut self, field: &str, wrong: Option<DecodeError>) {

@@ -123,7 +123,23 @@ pub(crate) fn candidates<'s>(
     hash: &[u8; 32],
 ) -> Result<Vec<Locator>, PackedError> {
     let prefix = prefix(hash);
-    let bucket = widths.bucket(prefix);
+    let bucket = read_bucket(&read, widths, widths.bucket(prefix))?;
+    let offset = HEAD_BYTES + (4 << widths.bucket_bits);
+    let place = |entry: usize| (offset + entry * widths.entry_bytes) as u64;
+    let entries = read(place(bucket.start)..place(bucket.end))?;
+    let (wanted, shift) = (widths.remainder(prefix), widths.height_bits + widths.ordinal_bits);
+    let entries = entries.chunks_exact(widths.entry_bytes).map(wide);
+    let found = entries.filter(|entry| entry.checked_shr(shift).unwrap_or(0) == wanted);
+    // A forged index could name every entry, and each costs the caller a frame.
+    Ok(found.map(|entry| widths.locator(entry)).take(CANDIDATES_MAX).collect())
+}
+
+/// Reads the numbers of the entries of a bucket.
+fn read_bucket<'s>(
+    read: &impl Fn(Range<u64>) -> Result<Cow<'s, [u8]>, PackedError>,
+    widths: &IndexWidths,
+    bucket: usize,
+) -> Result<Range<usize>, PackedError> {
     let is_last = bucket + 1 == 1 << widths.bucket_bits;
     let at = (HEAD_BYTES + 4 * bucket) as u64;
     // The last bucket ends with the entries: no start of another one stands behind its own.
@@ -134,14 +150,7 @@ pub(crate) fn candidates<'s>(
     if start > end || end > widths.entries {
         return Err(starts.error("a bucket out of order"));
     }
-    let offset = HEAD_BYTES + (4 << widths.bucket_bits);
-    let place = |entry: usize| (offset + entry * widths.entry_bytes) as u64;
-    let entries = read(place(start)..place(end))?;
-    let (wanted, shift) = (widths.remainder(prefix), widths.height_bits + widths.ordinal_bits);
-    let entries = entries.chunks_exact(widths.entry_bytes).map(wide);
-    let found = entries.filter(|entry| entry.checked_shr(shift).unwrap_or(0) == wanted);
-    // A forged index could name every entry, and each costs the caller a frame.
-    Ok(found.map(|entry| widths.locator(entry)).take(CANDIDATES_MAX).collect())
+    Ok(start..end)
 }
 
 /// Reads the widths of a section, which has to have the length that they give.

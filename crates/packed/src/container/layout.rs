@@ -141,14 +141,7 @@ impl FileHeader {
         file.extend_from_slice(&self.identity.genesis[..]);
         file.extend_from_slice(&self.parent[..]);
         file.extend_from_slice(&(total as u64).to_le_bytes());
-        let mut offset = HEADER_BYTES as u64;
-        for (section, (bytes, crc)) in Section::ALL.into_iter().zip(sections) {
-            file.extend_from_slice(&(section as u32 + 1).to_le_bytes());
-            file.extend_from_slice(&crc.to_le_bytes());
-            file.extend_from_slice(&offset.to_le_bytes());
-            file.extend_from_slice(&(*bytes as u64).to_le_bytes());
-            offset += *bytes as u64;
-        }
+        put_places(&mut file, sections);
         file.resize(CRC_AT, 0);
         file.extend_from_slice(&crc32fast::hash(&file).to_le_bytes());
         file
@@ -171,20 +164,7 @@ impl FileHeader {
 
     /// Reads the header of a file with `length` bytes.
     pub(crate) fn read(page: &[u8], length: u64) -> Result<(Self, [Place; 6]), PackedError> {
-        if !page.starts_with(MAGIC) {
-            return Err(PackedError::Magic);
-        }
-        let mut bytes = Bytes::new(page, PLACE);
-        bytes.take(MAGIC.len())?;
-        let version = bytes.u32()?;
-        let (checked, crc) = page.split_at_checked(CRC_AT).ok_or_else(|| bytes.error("short"))?;
-        // The checksum has this place in each version: a damaged version is no reason to ask for another release.
-        if Bytes::new(crc, PLACE).u32()? != crc32fast::hash(checked) {
-            return Err(PackedError::Checksum(PLACE));
-        }
-        if version != VERSION {
-            return Err(PackedError::Version(version));
-        }
+        let mut bytes = behind_version(page)?;
         let range_length = bytes.u32()?;
         let (first, heights, sections) = (bytes.u64()?, bytes.u32()?, bytes.u32()?);
         let chain_id = bytes.u64()?;
@@ -199,6 +179,34 @@ impl FileHeader {
         }
         Ok((header, places(bytes, length)?))
     }
+}
+
+/// Appends the table of sections, which lie back to back behind the first page.
+fn put_places(file: &mut Vec<u8>, sections: &[(usize, u32)]) {
+    let mut offset = HEADER_BYTES as u64;
+    for (section, (bytes, crc)) in Section::ALL.into_iter().zip(sections) {
+        file.extend_from_slice(&(section as u32 + 1).to_le_bytes());
+        file.extend_from_slice(&crc.to_le_bytes());
+        file.extend_from_slice(&offset.to_le_bytes());
+        file.extend_from_slice(&(*bytes as u64).to_le_bytes());
+        offset += *bytes as u64;
+    }
+}
+
+/// Checks the magic, the checksum and the version of a first page. Returns the bytes behind them.
+fn behind_version(page: &[u8]) -> Result<Bytes<'_>, PackedError> {
+    if !page.starts_with(MAGIC) {
+        return Err(PackedError::Magic);
+    }
+    let mut bytes = Bytes::new(page, PLACE);
+    bytes.take(MAGIC.len())?;
+    let version = bytes.u32()?;
+    let (checked, crc) = page.split_at_checked(CRC_AT).ok_or_else(|| bytes.error("short"))?;
+    // The checksum has this place in each version: a damaged version is no reason to ask for another release.
+    if Bytes::new(crc, PLACE).u32()? != crc32fast::hash(checked) {
+        return Err(PackedError::Checksum(PLACE));
+    }
+    if version == VERSION { Ok(bytes) } else { Err(PackedError::Version(version)) }
 }
 
 /// Reads the table of sections: back to back, up to the end of the file.

@@ -107,16 +107,44 @@ pub(crate) fn heights<'s>(
     term: u64,
     heights: usize,
 ) -> Result<Vec<u32>, PackedError> {
+    let bucket_bits = read_bucket_bits(&read, length)?;
+    let term = low(term);
+    let bucket = read_bucket(&read, length, bucket_bits, term)?;
+    let found = read(bucket)?;
+    let mut found = Bytes::new(&found, Section::Terms.name());
+    while !found.is_empty() {
+        let (rest, of_term) = read_term(&mut found, bucket_bits, heights)?;
+        if rest == term >> bucket_bits {
+            return Ok(of_term);
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// Reads the number of bits that choose a bucket.
+fn read_bucket_bits<'s>(
+    read: &impl Fn(Range<u64>) -> Result<Cow<'s, [u8]>, PackedError>,
+    length: u64,
+) -> Result<u32, PackedError> {
     let head = read(0..1)?;
     let mut bytes = Bytes::new(&head, Section::Terms.name());
-    let bucket_bits = u32::from(bytes.byte()?);
+    let bits = u32::from(bytes.byte()?);
     // The bytes of the buckets tell how many terms there are at least.
-    let ends = 4_u64.checked_shl(bucket_bits).unwrap_or(u64::MAX);
+    let ends = 4_u64.checked_shl(bits).unwrap_or(u64::MAX);
     let terms = length.saturating_sub(1).saturating_sub(ends) / TERM_BYTES_MAX;
-    if bucket_bits > BUCKET_BITS_MAX || bucket_bits < self::bucket_bits(terms as usize) {
+    if bits > BUCKET_BITS_MAX || bits < bucket_bits(terms as usize) {
         return Err(bytes.error("a width that no packer writes"));
     }
-    let term = low(term);
+    Ok(bits)
+}
+
+/// Reads the place of the bucket of a term in the section.
+fn read_bucket<'s>(
+    read: &impl Fn(Range<u64>) -> Result<Cow<'s, [u8]>, PackedError>,
+    length: u64,
+    bucket_bits: u32,
+    term: u64,
+) -> Result<Range<u64>, PackedError> {
     let bucket = term & ((1 << bucket_bits) - 1);
     let ends = read(1 + 4 * bucket.saturating_sub(1)..1 + 4 * (bucket + 1))?;
     let mut ends = Bytes::new(&ends, Section::Terms.name());
@@ -124,19 +152,9 @@ pub(crate) fn heights<'s>(
     let end = u64::from(ends.u32()?);
     let offset = 1 + (4 << bucket_bits);
     if start > end || offset + end > length {
-        return Err(bytes.error("a bucket out of order"));
+        return Err(ends.error("a bucket out of order"));
     }
-    let found = read(offset + start..offset + end)?;
-    let mut found = Bytes::new(&found, Section::Terms.name());
-    while !found.is_empty() {
-        let rest = found.take(rest_bytes(bucket_bits))?;
-        let rest = rest.iter().rev().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte));
-        let of_term = read_heights(&mut found, heights)?;
-        if rest == term >> bucket_bits {
-            return Ok(of_term);
-        }
-    }
-    Ok(Vec::new())
+    Ok(offset + start..offset + end)
 }
 
 /// Returns the low bits of a term, which are all that the section has.
@@ -159,17 +177,32 @@ pub(crate) fn all(
     let mut start = 0;
     for (bucket, end) in (0_u64..).zip(ends.as_chunks::<4>().0) {
         let end = u32::from_le_bytes(*end);
-        let length = u32::checked_sub(end, start);
-        let length = length.ok_or_else(|| bytes.error("a bucket out of order"))?;
-        let mut terms = Bytes::new(bytes.take(length as usize)?, Section::Terms.name());
+        let mut terms = take_bucket(&mut bytes, start, end)?;
         while !terms.is_empty() {
-            let rest = terms.take(rest_bytes(bucket_bits))?;
-            let rest = rest.iter().rev().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte));
-            each(rest << bucket_bits | bucket, read_heights(&mut terms, heights)?);
+            let (rest, of_term) = read_term(&mut terms, bucket_bits, heights)?;
+            each(rest << bucket_bits | bucket, of_term);
         }
         start = end;
     }
     bytes.end()
+}
+
+/// Takes the bucket from `start` to `end` from the front.
+fn take_bucket<'b>(bytes: &mut Bytes<'b>, start: u32, end: u32) -> Result<Bytes<'b>, PackedError> {
+    let length = u32::checked_sub(end, start);
+    let length = length.ok_or_else(|| bytes.error("a bucket out of order"))?;
+    Ok(Bytes::new(bytes.take(length as usize)?, Section::Terms.name()))
+}
+
+/// Reads the bits of a term that do not choose its bucket, and its heights.
+fn read_term(
+    bytes: &mut Bytes<'_>,
+    bucket_bits: u32,
+    heights: usize,
+) -> Result<(u64, Vec<u32>), PackedError> {
+    let rest = bytes.take(rest_bytes(bucket_bits))?;
+    let rest = rest.iter().rev().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte));
+    Ok((rest, read_heights(bytes, heights)?))
 }
 
 fn read_heights(bytes: &mut Bytes<'_>, heights: usize) -> Result<Vec<u32>, PackedError> {

@@ -67,13 +67,18 @@ impl PageSums {
         let pages = first * self.page..range.end.next_multiple_of(self.page).min(place.bytes);
         let (offset, bytes) = place.part(pages.clone()).ok_or_else(outside)?;
         let found = read(source, offset, bytes)?;
-        let sums = self.sums.get(first as usize..).unwrap_or_default();
-        let mut both = found.chunks(self.page as usize).zip(sums);
-        if !both.all(|(page, sum)| crc32fast::hash(page) == *sum) {
+        if !self.are_of(&found, first as usize) {
             return Err(PackedError::Checksum(section.name()));
         }
         let start = (range.start - pages.start) as usize;
         Ok(cut(found, start..start + (range.end - range.start) as usize))
+    }
+
+    /// True if these pages, from number `first` on, have their checksums.
+    fn are_of(&self, pages: &[u8], first: usize) -> bool {
+        let sums = self.sums.get(first..).unwrap_or_default();
+        let mut both = pages.chunks(self.page as usize).zip(sums);
+        both.all(|(page, sum)| crc32fast::hash(page) == *sum)
     }
 }
 

@@ -88,6 +88,15 @@ pub(crate) fn write(
     for count in [signatures.len(), logs, groups.len()] {
         put_varint(out, count as u64);
     }
+    put_directory(out, groups);
+    put_varint(out, head_literals.len() as u64);
+    out.extend_from_slice(head_literals);
+    signatures.iter().for_each(|signature| out.extend_from_slice(signature));
+    groups.iter().for_each(|(_, packed)| out.extend_from_slice(packed));
+}
+
+/// Appends the lengths of the groups, and the sums of all but the last one.
+fn put_directory(out: &mut Vec<u8>, groups: &[(Group, Vec<u8>)]) {
     for (at, (group, packed)) in groups.iter().enumerate() {
         put_varint(out, packed.len() as u64);
         put_varint(out, group.content.len() as u64);
@@ -98,10 +107,6 @@ pub(crate) fn write(
                 .for_each(|sum| put_varint(out, sum));
         }
     }
-    put_varint(out, head_literals.len() as u64);
-    out.extend_from_slice(head_literals);
-    signatures.iter().for_each(|signature| out.extend_from_slice(signature));
-    groups.iter().for_each(|(_, packed)| out.extend_from_slice(packed));
 }
 
 /// Position of a group or of a chunk in its block.
@@ -112,11 +117,43 @@ pub(crate) struct Start {
     pub(crate) gas: u64,
 }
 
+impl Start {
+    /// Returns the place behind so many transactions and logs, which used so much gas.
+    fn behind(self, txs: usize, logs: usize, gas: u64) -> Self {
+        Self { tx: self.tx + txs, log: self.log + logs, gas: self.gas.wrapping_add(gas) }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct GroupAt {
     pub(crate) start: Start,
     packed: Range<usize>,
     content: usize,
+}
+
+impl GroupAt {
+    /// Reads the directory of the groups of a frame, which may have `length` bytes each at most.
+    fn read_all(
+        bytes: &mut Bytes<'_>,
+        txs: usize,
+        logs: usize,
+        length: usize,
+    ) -> Result<Vec<Self>, PackedError> {
+        // Groups without transactions would cost time and add nothing to a text.
+        let count = bytes.count(txs.max(1))?;
+        // The count is the file's: it must not decide how much memory is taken.
+        let mut groups = Vec::with_capacity(count.min(64));
+        let (mut start, mut end) = (Start::default(), 0);
+        for at in 0..count {
+            let packed = end..end + bytes.count(length)?;
+            end = packed.end;
+            groups.push(Self { start, packed, content: bytes.count(GROUP_BYTES_MAX)? });
+            if at + 1 < count {
+                start = start.behind(bytes.count(txs)?, bytes.count(logs)?, bytes.varint()?);
+            }
+        }
+        Ok(groups)
+    }
 }
 
 /// A frame, read up to its groups.
@@ -135,25 +172,10 @@ impl<'f> Frame<'f> {
     pub(crate) fn read(frame: &'f [u8]) -> Result<Self, PackedError> {
         let mut bytes = Bytes::new(frame, PLACE);
         let (txs, logs) = (bytes.count(TRANSACTIONS_MAX)?, bytes.count(LOGS_MAX)?);
-        // Groups without transactions would cost time and add nothing to a text.
-        let count = bytes.count(txs.max(1))?;
-        // The count is the file's: it must not decide how much memory is taken.
-        let mut groups = Vec::with_capacity(count.min(64));
-        let (mut start, mut end) = (Start::default(), 0);
-        for at in 0..count {
-            let length = bytes.count(frame.len())?;
-            let content = bytes.count(GROUP_BYTES_MAX)?;
-            groups.push(GroupAt { start, packed: end..end + length, content });
-            end += length;
-            if at + 1 < count {
-                start.tx += bytes.count(txs)?;
-                start.log += bytes.count(logs)?;
-                start.gas = start.gas.wrapping_add(bytes.varint()?);
-            }
-        }
-        if count == 0 || start.tx > txs {
+        let groups = GroupAt::read_all(&mut bytes, txs, logs, frame.len())?;
+        let Some(last) = groups.last().filter(|last| last.start.tx <= txs) else {
             return Err(bytes.error("groups that do not fit the transactions"));
-        }
+        };
         // Before anything is unpacked: small frames could unpack to gigabytes.
         if groups.iter().map(|group| group.content).sum::<usize>() > TEXT_BYTES_MAX {
             return Err(PackedError::OutputLimit(TEXT_BYTES_MAX));
@@ -161,7 +183,7 @@ impl<'f> Frame<'f> {
         let literals = bytes.count(frame.len())?;
         let head_literals = bytes.take(literals)?;
         let (signatures, _) = bytes.take(64 * txs)?.as_chunks();
-        let packed = bytes.take(end)?;
+        let packed = bytes.take(last.packed.end)?;
         bytes.end()?;
         Ok(Self { txs, logs, groups, head_literals, signatures, packed })
     }
@@ -209,6 +231,33 @@ pub(crate) struct ChunkAt {
     lanes: [Range<usize>; 4],
 }
 
+impl ChunkAt {
+    /// Reads an entry of a group's directory: a chunk from `start` on whose streams begin behind those of the chunks
+    /// before, at `place`. Also returns the start of the next chunk.
+    fn read(
+        bytes: &mut Bytes<'_>,
+        start: Start,
+        place: &mut usize,
+        length: usize,
+    ) -> Result<(Self, Start), PackedError> {
+        let (txs, logs) = (bytes.count(TRANSACTIONS_MAX)?, bytes.count(LOGS_MAX)?);
+        let gas = bytes.varint()?;
+        let mut lanes = [const { 0..0 }; 4];
+        for lane in &mut lanes {
+            *lane = *place..*place + bytes.count(length)?;
+            *place = lane.end;
+        }
+        Ok((Self { start, txs, logs, lanes }, start.behind(txs, logs, gas)))
+    }
+
+    /// Moves the streams behind the directory of the group.
+    fn shift(&mut self, bytes: usize) {
+        for lane in &mut self.lanes {
+            *lane = lane.start + bytes..lane.end + bytes;
+        }
+    }
+}
+
 impl Content {
     /// Reads the directory of a group whose transactions end before `end`.
     fn read(content: Vec<u8>, mut start: Start, end: usize) -> Result<Self, PackedError> {
@@ -221,27 +270,16 @@ impl Content {
         let mut chunks = Vec::with_capacity(count.min(64));
         let mut place = 0;
         for _ in 0..count {
-            let (txs, logs) = (bytes.count(TRANSACTIONS_MAX)?, bytes.count(LOGS_MAX)?);
-            let gas = bytes.varint()?;
-            let mut lanes = [const { 0..0 }; 4];
-            for lane in &mut lanes {
-                let length = bytes.count(content.len())?;
-                *lane = place..place + length;
-                place += length;
-            }
-            chunks.push(ChunkAt { start, txs, logs, lanes });
-            start.tx += txs;
-            start.log += logs;
-            start.gas = start.gas.wrapping_add(gas);
+            let (chunk, next) = ChunkAt::read(&mut bytes, start, &mut place, content.len())?;
+            chunks.push(chunk);
+            start = next;
         }
         let streams = content.len() - bytes.rest().len();
         if start.tx != end || place != bytes.rest().len() {
             return Err(bytes.error("chunks that do not fill it"));
         }
         // The streams begin behind the directory, whose end is known now.
-        for lane in chunks.iter_mut().flat_map(|chunk| &mut chunk.lanes) {
-            *lane = lane.start + streams..lane.end + streams;
-        }
+        chunks.iter_mut().for_each(|chunk| chunk.shift(streams));
         Ok(Self { head_symbols: at..at + symbols, chunks, bytes: content })
     }
 

@@ -40,13 +40,7 @@ impl Model {
     ) -> Result<Self, PackedError> {
         let content = unpack(tables, Section::Tables)?;
         let mut bytes = Bytes::new(&content, Section::Tables.name());
-        let mut symbols = Bytes::new(bytes.take(FIELDS.len())?, "template");
-        let literals = bytes.count(CONTENT_BYTES_MAX)?;
-        let mut literals = Bytes::new(bytes.take(literals)?, "template");
-        let absent = Values::absent();
-        let (template, _) = Values::read(&absent, first, &mut symbols, &mut literals)?;
-        let template = template.into_owned();
-        literals.end()?;
+        let template = read_template(&mut bytes, first)?;
         let tables = Tables::read(bytes.rest())?;
         let dictionary = Dictionary::new(&unpack(dictionary, Section::Dictionary)?)?;
         let known = KnownBits {
@@ -86,6 +80,17 @@ impl Model {
         let own = size_of::<Self>() + self.directory.capacity() + index + self.template.memory();
         own + self.tables.bytes() + self.dictionary.bytes() + bits
     }
+}
+
+/// Reads the template, with which the content of the section of tables begins.
+fn read_template(bytes: &mut Bytes<'_>, first: u64) -> Result<Values<'static>, PackedError> {
+    let mut symbols = Bytes::new(bytes.take(FIELDS.len())?, "template");
+    let literals = bytes.count(CONTENT_BYTES_MAX)?;
+    let mut literals = Bytes::new(bytes.take(literals)?, "template");
+    let absent = Values::absent();
+    let (template, _) = Values::read(&absent, first, &mut symbols, &mut literals)?;
+    literals.end()?;
+    Ok(template.into_owned())
 }
 
 /// Makes the section of tables.

@@ -265,14 +265,19 @@ pub(crate) fn block(out: &mut Vec<u8>, values: &Values<'_>, head: Head<'_>, list
         // `hash`, the first member that follows from the height, is not the first of all: a node
         // shows `difficulty` always.
         name = ",\"";
-        put(out, b"\":\"0x");
-        match kind {
-            Kind::Quantity => wide(out, value),
-            Kind::Bytes => hex(out, value),
-        }
-        put(out, b"\"");
+        field(out, *kind, value);
     }
     text(out, if list.is_some() { ",\"uncles\":[]}" } else { "}" });
+}
+
+/// Appends the value of a field behind its key.
+fn field(out: &mut Vec<u8>, kind: Kind, value: &[u8]) {
+    put(out, b"\":\"0x");
+    match kind {
+        Kind::Quantity => wide(out, value),
+        Kind::Bytes => hex(out, value),
+    }
+    put(out, b"\"");
 }
 
 fn text(out: &mut Vec<u8>, text: &str) {

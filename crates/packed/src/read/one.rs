@@ -132,7 +132,7 @@ impl Fields<'_> {
         &self,
         mut each: impl FnMut(usize, &[u8], &[u8]) -> Result<(), Reason>,
     ) -> Result<Result<(), Reason>, PackedError> {
-        let (mut header, mut texts) = (None, [Vec::new(), Vec::new()]);
+        let mut header = None;
         for number in 0..self.frame.groups.len() {
             let group = self.group(number)?;
             let header = match &header {
@@ -141,24 +141,35 @@ impl Fields<'_> {
                 None => &*header.insert(self.header_of(&group)?),
             };
             for found in &group.chunks {
-                let mut chunk = self.chunk(&group, found, Depth::All)?;
-                let all = (mem::take(&mut chunk.txs), mem::take(&mut chunk.receipts));
-                for (place, (tx, receipt)) in all.0.iter().zip(&all.1).enumerate() {
-                    (chunk.txs, chunk.receipts) = (vec![tx.clone()], vec![receipt.clone()]);
-                    let one = One::of(found, &all.1, place);
-                    let at = one.at;
-                    let [transaction, receipt] = &mut texts;
-                    transaction.clear();
-                    receipt.clear();
-                    self.put_transaction(header, &chunk, at, None, transaction);
-                    self.put_receipt(header, &chunk, one, None, receipt);
-                    if let Err(reason) = each(at, transaction, receipt) {
-                        return Ok(Err(reason));
-                    }
+                let chunk = self.chunk(&group, found, Depth::All)?;
+                if let Err(reason) = self.ones_of(header, found, chunk, &mut each) {
+                    return Ok(Err(reason));
                 }
             }
         }
         Ok(Ok(()))
+    }
+
+    /// Calls `each` for the transactions of a chunk.
+    fn ones_of(
+        &self,
+        header: &Header<'_>,
+        found: &ChunkAt,
+        mut chunk: Chunk,
+        mut each: impl FnMut(usize, &[u8], &[u8]) -> Result<(), Reason>,
+    ) -> Result<(), Reason> {
+        let (mut transaction, mut receipt) = (Vec::new(), Vec::new());
+        let (txs, receipts) = (mem::take(&mut chunk.txs), mem::take(&mut chunk.receipts));
+        for (place, (tx, rx)) in txs.iter().zip(&receipts).enumerate() {
+            (chunk.txs, chunk.receipts) = (vec![tx.clone()], vec![rx.clone()]);
+            let one = One::of(found, &receipts, place);
+            transaction.clear();
+            receipt.clear();
+            self.put_transaction(header, &chunk, one.at, None, &mut transaction);
+            self.put_receipt(header, &chunk, one, None, &mut receipt);
+            each(one.at, &transaction, &receipt)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn transaction_hash(&self, at: usize) -> Result<Option<B256>, PackedError> {

@@ -33,6 +33,19 @@ impl TotalDifficulty {
         out.extend_from_slice(format!("\"{value:#x}\"").as_bytes());
     }
 
+    /// Puts the value into a block's text, at the place of the value that was cut out.
+    fn put_into(self, block: &mut Vec<u8>, at: usize, height: u64) -> Result<(), PackedError> {
+        // A mirror verifies one value and serves the other: put in elsewhere, that one would make a false text.
+        if !block.get(..at).is_some_and(|before| before.ends_with(KEY)) {
+            let what = "a value that is not that of totalDifficulty";
+            return Err(PackedError::malformed(PLACE, what));
+        }
+        let mut value = Vec::new();
+        self.write(height, &mut value);
+        block.splice(at..at, value);
+        Ok(())
+    }
+
     /// Reads the form that a block's text has; height 0 has both.
     pub(crate) fn of(block: &Block<'_>) -> Option<Self> {
         let total = block.total_difficulty?;
@@ -96,13 +109,7 @@ impl Texts {
         bytes.end()?;
         let mut block = unpack(&text)?;
         if let Some(at) = at.checked_sub(1) {
-            // A mirror verifies one value and serves the other: put in elsewhere, that one would make a false text.
-            if !block.get(..at).is_some_and(|before| before.ends_with(KEY)) {
-                return Err(bytes.error("a value that is not that of totalDifficulty"));
-            }
-            let mut value = Vec::new();
-            total.write(height, &mut value);
-            block.splice(at..at, value);
+            total.put_into(&mut block, at, height)?;
         } else if Block::parse(&block).is_ok_and(|block| TotalDifficulty::of(&block).is_some()) {
             return Err(bytes.error("totalDifficulty of one release only"));
         }

@@ -80,20 +80,30 @@ impl Fields<'_> {
         // work.
         let mut header = self.header_of(&first)?;
         if header.bloom_derived {
-            let mut bloom = [0; 256];
-            let mut join = |group: &Content| -> Result<(), PackedError> {
-                for at in &group.chunks {
-                    let chunk = self.chunk(group, at, Depth::All)?;
-                    header.join_bloom(&self.model.known.blooms(&chunk), &mut bloom);
-                }
-                Ok(())
-            };
-            join(&first)?;
-            (1..self.frame.groups.len()).try_for_each(|at| join(&self.group(at)?))?;
+            let bloom = self.derived_bloom(&header, &first)?;
             header.finish(&bloom);
         }
         json::block(out, &header.values, self.head(total), None);
         Ok(())
+    }
+
+    /// Joins the blooms of all receipts. `first` is the first group.
+    fn derived_bloom(
+        &self,
+        header: &Header<'_>,
+        first: &Content,
+    ) -> Result<[u8; 256], PackedError> {
+        let mut bloom = [0; 256];
+        let mut join = |group: &Content| -> Result<(), PackedError> {
+            for at in &group.chunks {
+                let chunk = self.chunk(group, at, Depth::All)?;
+                header.join_bloom(&self.model.known.blooms(&chunk), &mut bloom);
+            }
+            Ok(())
+        };
+        join(first)?;
+        (1..self.frame.groups.len()).try_for_each(|at| join(&self.group(at)?))?;
+        Ok(bloom)
     }
 
     pub(crate) fn receipts(&self, out: &mut Vec<u8>) -> Result<(), PackedError> {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use alloy_primitives::U256;
-use neve_chain::{Access, Block, Hex, Kind, Receipts, Transaction};
+use neve_chain::{Access, Block, Hex, Kind, Log, Receipt, Receipts, Transaction};
 
 use crate::error::Reason;
 
@@ -180,28 +180,17 @@ pub(crate) fn chunk(
     let found = receipts.receipts.get(range).ok_or(Reason::ReceiptsText)?;
     for (receipt, tx) in found.iter().zip(&chunk.txs) {
         let start = chunk.logs.len();
-        for log in receipts.logs_of(receipt) {
-            let mut topics = [[0; 32]; 4];
-            topics.iter_mut().zip(&*log.topics).for_each(|(to, topic)| *to = topic.0);
-            let data = append(&mut chunk.data, log.data);
-            let (address, topic_count) = (pad(&log.address.0.0), log.topics.len());
-            chunk.logs.push(Lg { address, topics, topic_count, data, names: [0; 5] });
-        }
-        let price = narrow(receipt.effective_gas_price)?;
-        if receipt.status > 1 {
-            return Err(Reason::ReceiptsText);
-        }
-        chunk.receipts.push(Rx {
-            succeeded: receipt.status == 1,
-            gas_used: receipt.gas_used,
-            price: (price != tx.price_at(paid)).then_some(price),
-            logs: start..chunk.logs.len(),
-        });
+        let logs = receipts.logs_of(receipt).iter();
+        chunk.logs.extend(logs.map(|log| lg(log, &mut chunk.data)));
+        chunk.receipts.push(rx(receipt, tx.price_at(paid), start..chunk.logs.len())?);
     }
-    let access = chunk.txs.iter().flat_map(|tx| &tx.access);
-    chunk.access_bytes =
-        access.map(|(_, keys)| size_of::<(Word, Vec<Word>)>() + size_of_val(&keys[..])).sum();
+    chunk.access_bytes = access_bytes(&chunk.txs);
     Ok(chunk)
+}
+
+fn access_bytes(txs: &[Tx]) -> usize {
+    let access = txs.iter().flat_map(|tx| &tx.access);
+    access.map(|(_, keys)| size_of::<(Word, Vec<Word>)>() + size_of_val(&keys[..])).sum()
 }
 
 fn append(data: &mut Vec<u8>, hex: Hex<'_>) -> Range<usize> {
@@ -213,33 +202,72 @@ fn append(data: &mut Vec<u8>, hex: Hex<'_>) -> Range<usize> {
 }
 
 fn tx(transaction: &Transaction<'_>, data: &mut Vec<u8>) -> Result<Tx, Reason> {
-    let (kind, chain_id, access, price, priority) = match &transaction.kind {
-        Kind::Legacy { chain_id: None } => (kind::UNPROTECTED, 0, &[][..], None, None),
-        Kind::Legacy { chain_id: Some(id) } => (kind::LEGACY, *id, &[][..], None, None),
-        Kind::AccessList { chain_id, access_list } => {
-            (kind::ACCESS_LIST, *chain_id, &access_list[..], None, None)
-        }
-        Kind::DynamicFee {
-            chain_id,
-            access_list,
-            max_fee_per_gas: max,
-            max_priority_fee_per_gas: priority,
-        } => (kind::DYNAMIC_FEE, *chain_id, &access_list[..], Some(*max), Some(*priority)),
-    };
-    let entry = |entry: &Access| {
-        (pad(&entry.address.0.0), entry.storage_keys.iter().map(|key| key.0).collect())
-    };
+    let (price, priority) = prices(transaction);
     Ok(Tx {
-        kind,
-        chain_id,
+        kind: form(&transaction.kind),
+        chain_id: transaction.chain_id().unwrap_or_default(),
         from: pad(&transaction.from.0.0),
         to: transaction.to.map(|to| pad(&to.0.0)),
         nonce: transaction.nonce,
         gas: transaction.gas,
-        price: narrow(price.unwrap_or(transaction.gas_price))?,
-        priority: narrow(priority.unwrap_or_default())?,
+        price: narrow(price)?,
+        priority: narrow(priority)?,
         value: transaction.value.to_be_bytes(),
         input: append(data, transaction.input),
-        access: access.iter().map(entry).collect(),
+        access: access_list(&transaction.kind),
     })
+}
+
+/// Returns the form of a transaction, see [`kind`].
+fn form(kind: &Kind) -> u8 {
+    match kind {
+        Kind::Legacy { chain_id: None } => kind::UNPROTECTED,
+        Kind::Legacy { chain_id: Some(_) } => kind::LEGACY,
+        Kind::AccessList { .. } => kind::ACCESS_LIST,
+        Kind::DynamicFee { .. } => kind::DYNAMIC_FEE,
+    }
+}
+
+/// Returns the greatest price and the greatest priority fee of type 2, else the price and zero.
+fn prices(transaction: &Transaction<'_>) -> (U256, U256) {
+    match &transaction.kind {
+        Kind::DynamicFee { max_fee_per_gas: price, max_priority_fee_per_gas: priority, .. } => {
+            (*price, *priority)
+        }
+        _ => (transaction.gas_price, U256::ZERO),
+    }
+}
+
+fn access_list(kind: &Kind) -> Vec<(Word, Vec<Word>)> {
+    let list = match kind {
+        Kind::Legacy { .. } => return Vec::new(),
+        Kind::AccessList { access_list, .. } | Kind::DynamicFee { access_list, .. } => access_list,
+    };
+    let entry = |entry: &Access| {
+        (pad(&entry.address.0.0), entry.storage_keys.iter().map(|key| key.0).collect())
+    };
+    list.iter().map(entry).collect()
+}
+
+/// Takes the facts of a receipt. `explained` is the price by the base fee that was paid.
+fn rx(receipt: &Receipt, explained: u128, logs: Range<usize>) -> Result<Rx, Reason> {
+    let price = narrow(receipt.effective_gas_price)?;
+    if receipt.status > 1 {
+        return Err(Reason::ReceiptsText);
+    }
+    Ok(Rx {
+        succeeded: receipt.status == 1,
+        gas_used: receipt.gas_used,
+        price: (price != explained).then_some(price),
+        logs,
+    })
+}
+
+/// Takes the facts of a log.
+fn lg(log: &Log<'_>, data: &mut Vec<u8>) -> Lg {
+    let mut topics = [[0; 32]; 4];
+    topics.iter_mut().zip(&*log.topics).for_each(|(to, topic)| *to = topic.0);
+    let data = append(data, log.data);
+    let (address, topic_count) = (pad(&log.address.0.0), log.topics.len());
+    Lg { address, topics, topic_count, data, names: [0; 5] }
 }

@@ -199,16 +199,11 @@ impl<'v> Values<'v> {
             return None;
         }
         let value = self.number(at)?;
-        if at == TIMESTAMP_MILLISECONDS {
-            let over = value.checked_sub(self.number(TIMESTAMP)?.checked_mul(1000)?)?;
-            return Some((MILLISECONDS, u16::try_from(over).ok()?.to_le_bytes().to_vec()));
+        match at {
+            TIMESTAMP_MILLISECONDS => milliseconds(value, self.number(TIMESTAMP)?),
+            SETTLED_HEIGHT => below_height(value, height),
+            _ => sum(value, template.number(at)?),
         }
-        if at == SETTLED_HEIGHT {
-            return Some((BELOW_HEIGHT, vec![u8::try_from(height.checked_sub(value)?).ok()?]));
-        }
-        let over = value.checked_sub(template.number(at)?)?;
-        let bytes = U256::from(over).to_be_bytes_trimmed_vec();
-        Some((SUM + bytes.len() as u8, bytes))
     }
 
     /// Reads one symbol a field. A derived bloom is absent in the outcome; the flag says so.
@@ -262,16 +257,41 @@ impl<'v> Values<'v> {
                     .and_then(|seconds| seconds.checked_mul(1000)?.checked_add(over))
             }
             BELOW_HEIGHT if at == SETTLED_HEIGHT => height.checked_sub(u64::from(literals.byte()?)),
-            SUM..=136 => {
-                let bytes = literals.take(usize::from(symbol - SUM))?;
-                let over = bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-                template.number(at).and_then(|value| value.checked_add(over))
-            }
+            SUM..=136 => read_sum(symbol, template.number(at), literals)?,
             _ => None,
         };
         let value = value.ok_or_else(|| literals.error("an unknown symbol of a header"))?;
         Ok(U256::from(value).to_be_bytes_trimmed_vec())
     }
+}
+
+/// Symbol and literal of a time in milliseconds.
+fn milliseconds(value: u64, seconds: u64) -> Option<(u8, Vec<u8>)> {
+    let over = value.checked_sub(seconds.checked_mul(1000)?)?;
+    Some((MILLISECONDS, u16::try_from(over).ok()?.to_le_bytes().to_vec()))
+}
+
+/// Symbol and literal of a height below the block's.
+fn below_height(value: u64, height: u64) -> Option<(u8, Vec<u8>)> {
+    Some((BELOW_HEIGHT, vec![u8::try_from(height.checked_sub(value)?).ok()?]))
+}
+
+/// Symbol and literal of a number over the template's.
+fn sum(value: u64, of_template: u64) -> Option<(u8, Vec<u8>)> {
+    let over = value.checked_sub(of_template)?;
+    let bytes = U256::from(over).to_be_bytes_trimmed_vec();
+    Some((SUM + bytes.len() as u8, bytes))
+}
+
+/// Reads a number over the template's; `None` if there is none, or over 64 bits.
+fn read_sum(
+    symbol: u8,
+    of_template: Option<u64>,
+    literals: &mut Bytes<'_>,
+) -> Result<Option<u64>, PackedError> {
+    let bytes = literals.take(usize::from(symbol - SUM))?;
+    let over = bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    Ok(of_template.and_then(|value| value.checked_add(over)))
 }
 
 fn put_literal(value: &[u8], lane: &mut Lane) {

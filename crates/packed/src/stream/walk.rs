@@ -1,6 +1,6 @@
 //! The order of a chunk's fields in its two streams. [`crate::stream::unwalk`] reads the same order.
 
-use crate::stream::facts::{Chunk, Lg, Tx, Word, kind};
+use crate::stream::facts::{Chunk, Lg, Rx, Tx, Word, kind};
 
 /// Words that a stream can refer to by their duty.
 pub(crate) mod slot {
@@ -92,24 +92,33 @@ pub(crate) fn transactions(chunk: &Chunk, chain_id: u64, sink: &mut impl Sink) {
         sink.set(slot::TO, shape.to);
         sink.word(&tx.from);
         sink.set(slot::FROM, tx.from);
-        sink.number(u128::from(tx.nonce));
-        sink.number(u128::from(tx.gas));
-        sink.number(tx.price);
-        if tx.kind == kind::DYNAMIC_FEE {
-            sink.number(tx.priority);
-        }
+        numbers(tx, sink);
         sink.word(&tx.value);
         sink.set(slot::VALUE, tx.value);
         // The shape has the first four bytes.
         body(if input.len() >= 4 { &input[4..] } else { input }, sink);
         if tx.kind >= kind::ACCESS_LIST {
-            sink.number(tx.access.len() as u128);
-            for (address, keys) in &tx.access {
-                sink.word(address);
-                sink.number(keys.len() as u128);
-                keys.iter().for_each(|key| sink.word(key));
-            }
+            access_list(&tx.access, sink);
         }
+    }
+}
+
+/// Walks over nonce, gas and prices of a transaction.
+fn numbers(tx: &Tx, sink: &mut impl Sink) {
+    sink.number(u128::from(tx.nonce));
+    sink.number(u128::from(tx.gas));
+    sink.number(tx.price);
+    if tx.kind == kind::DYNAMIC_FEE {
+        sink.number(tx.priority);
+    }
+}
+
+fn access_list(access: &[(Word, Vec<Word>)], sink: &mut impl Sink) {
+    sink.number(access.len() as u128);
+    for (address, keys) in access {
+        sink.word(address);
+        sink.number(keys.len() as u128);
+        keys.iter().for_each(|key| sink.word(key));
     }
 }
 
@@ -127,17 +136,22 @@ pub(crate) fn receipts(chunk: &Chunk, chain_id: u64, sink: &mut impl Sink) {
         }
         sink.number(u128::from(receipt.gas_used));
         sink.begin_receipt(&shape);
-        let mut last = [0; 32];
-        for log in chunk.logs.get(receipt.logs.clone()).unwrap_or_default() {
-            sink.log_shape(Some(&LogShape::of(log)));
-            sink.set(slot::LAST_ADDRESS, last);
-            sink.set(slot::ADDRESS, log.address);
-            log.topics().iter().skip(1).for_each(|topic| sink.word(topic));
-            body(chunk.data.get(log.data.clone()).unwrap_or_default(), sink);
-            last = log.address;
-        }
-        sink.log_shape(None);
+        logs(chunk, receipt, sink);
     }
+}
+
+/// Walks over the logs of a receipt, and their end.
+fn logs(chunk: &Chunk, receipt: &Rx, sink: &mut impl Sink) {
+    let mut last = [0; 32];
+    for log in chunk.logs.get(receipt.logs.clone()).unwrap_or_default() {
+        sink.log_shape(Some(&LogShape::of(log)));
+        sink.set(slot::LAST_ADDRESS, last);
+        sink.set(slot::ADDRESS, log.address);
+        log.topics().iter().skip(1).for_each(|topic| sink.word(topic));
+        body(chunk.data.get(log.data.clone()).unwrap_or_default(), sink);
+        last = log.address;
+    }
+    sink.log_shape(None);
 }
 
 /// Words, then the bytes that make no word.

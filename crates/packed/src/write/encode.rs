@@ -56,19 +56,7 @@ impl Height {
         let values = Values::of(block);
         let shown = block.header.base_fee_per_gas.map(narrow).transpose()?;
         let paid = paid(block, receipts, shown)?;
-        let mut chunks = Vec::new();
-        let (mut start, mut weight) = (0, 0);
-        let weights = weights(block, receipts);
-        for (at, one) in weights.iter().enumerate() {
-            let full = at - start == CHUNK_TRANSACTIONS || weight + one > CHUNK_WEIGHT;
-            // A transaction over the bound is a chunk alone.
-            if full && at > start {
-                chunks.push((facts::chunk(block, receipts, start..at, paid)?, weight));
-                (start, weight) = (at, 0);
-            }
-            weight += one;
-        }
-        chunks.push((facts::chunk(block, receipts, start..weights.len(), paid)?, weight));
+        let chunks = chunks(block, receipts, paid)?;
         let bloom = receipts.receipts.iter().fold(Bloom::ZERO, |all, one| all | one.logs_bloom);
         let signatures = block.transactions.iter().map(facts::signature);
         let signatures = signatures.collect::<Result<_, _>>()?;
@@ -88,6 +76,28 @@ impl Height {
             walk::receipts(chunk, chain_id, counter);
         }
     }
+}
+
+/// Takes the facts in chunks, each with its weight.
+fn chunks(
+    block: &Block<'_>,
+    receipts: &Receipts<'_>,
+    paid: Option<u128>,
+) -> Result<Vec<(Chunk, usize)>, Reason> {
+    let mut chunks = Vec::new();
+    let (mut start, mut weight) = (0, 0);
+    let weights = weights(block, receipts);
+    for (at, one) in weights.iter().enumerate() {
+        let full = at - start == CHUNK_TRANSACTIONS || weight + one > CHUNK_WEIGHT;
+        // A transaction over the bound is a chunk alone.
+        if full && at > start {
+            chunks.push((facts::chunk(block, receipts, start..at, paid)?, weight));
+            (start, weight) = (at, 0);
+        }
+        weight += one;
+    }
+    chunks.push((facts::chunk(block, receipts, start..weights.len(), paid)?, weight));
+    Ok(chunks)
 }
 
 /// Bytes of each transaction and its receipt, roughly: they bound chunks and groups.
@@ -151,12 +161,22 @@ pub(crate) fn groups(
             head.symbols.push(PAID_BYTES + bytes);
         }
     }
+    let groups = pack_chunks(&height.chunks, &head.symbols, chain_id, places);
+    Encoded { groups, head_literals: head.literals, signatures: height.signatures }
+}
+
+/// Writes the streams of chunks into groups. The first one has the symbols of the header.
+fn pack_chunks(
+    chunks: &[(Chunk, usize)],
+    mut symbols: &[u8],
+    chain_id: u64,
+    places: &Places<'_>,
+) -> Vec<Group> {
     let (mut groups, mut open, mut sum) = (Vec::new(), Vec::new(), 0);
-    let mut symbols = &head.symbols[..];
     // A read of a later group reads the first one too, for the header.
-    let all: usize = height.chunks.iter().map(|(_, weight)| weight).sum();
+    let all: usize = chunks.iter().map(|(_, weight)| weight).sum();
     let most = if all > GROUP_WEIGHT { GROUPS_WEIGHT } else { GROUP_WEIGHT };
-    for (chunk, weight) in &height.chunks {
+    for (chunk, weight) in chunks {
         if sum + weight > most && !open.is_empty() {
             // Only the first group has the header.
             groups.push(Group::write(std::mem::take(&mut symbols), &open));
@@ -167,7 +187,7 @@ pub(crate) fn groups(
         open.push(streams(chunk, chain_id, places));
     }
     groups.push(Group::write(symbols, &open));
-    Encoded { groups, head_literals: head.literals, signatures: height.signatures }
+    groups
 }
 
 fn streams(chunk: &Chunk, chain_id: u64, places: &Places<'_>) -> Streams {
@@ -220,27 +240,56 @@ pub(crate) fn compare(
 ) -> Result<(), Reason> {
     // Of the two forms of totalDifficulty the text has one; without one it has the value itself.
     let total = TotalDifficulty::of(block).unwrap_or(TotalDifficulty::Zero);
-    let mut out = Vec::with_capacity(texts.receipts.len().max(texts.block.len()));
-    let same = |found: Result<(), PackedError>, out: &mut Vec<u8>, text: &[u8], reason| {
-        let same = found.is_ok() && out[..] == *text;
-        out.clear();
-        if same { Ok(()) } else { Err(reason) }
-    };
-    let found = height.block(total, &mut out);
-    same(found, &mut out, texts.block, Reason::BlockDiffers)?;
-    let found = height.receipts(&mut out);
-    same(found, &mut out, texts.receipts, Reason::ReceiptsDiffer)?;
+    let mut read = ReadBack(Vec::with_capacity(texts.receipts.len().max(texts.block.len())));
+    read.compare(texts.block, Reason::BlockDiffers, |out| height.block(total, out))?;
+    read.compare(texts.receipts, Reason::ReceiptsDiffer, |out| height.receipts(out))?;
     let mut text = Vec::new();
     text::header(texts.block, block, &mut text);
-    let found = height.header(total, &mut out);
-    same(found, &mut out, &text, Reason::BlockDiffers)?;
+    read.compare(&text, Reason::BlockDiffers, |out| height.header(total, out))?;
     text.clear();
     text::with_hashes(texts.block, block, &mut text);
-    let found = height.block_with_hashes(total, &mut out);
-    same(found, &mut out, &text, Reason::BlockDiffers)?;
+    read.compare(&text, Reason::BlockDiffers, |out| height.block_with_hashes(total, out))?;
     let receipts = Receipts::parse(texts.receipts).map_err(|_| Reason::ReceiptsText)?;
     compare_ones(height, block, &receipts, texts)?;
     compare_logs(height, &receipts, texts)
+}
+
+/// Buffer of a text that is read back.
+struct ReadBack(Vec<u8>);
+
+impl ReadBack {
+    /// Reads a text back and compares it. The error is `reason`.
+    fn compare(
+        &mut self,
+        text: &[u8],
+        reason: Reason,
+        read: impl FnOnce(&mut Vec<u8>) -> Result<(), PackedError>,
+    ) -> Result<(), Reason> {
+        self.0.clear();
+        let same = read(&mut self.0).is_ok() && self.0[..] == *text;
+        if same { Ok(()) } else { Err(reason) }
+    }
+}
+
+/// Texts of the transactions of a height, each with that of its receipt, as the node's lists have them.
+struct NodeTexts<'t>(Vec<[&'t [u8]; 2]>);
+
+impl<'t> NodeTexts<'t> {
+    fn of(block: &Block<'_>, receipts: &Receipts<'_>, texts: &HeightTexts<'t>) -> Self {
+        let both = block.transactions.iter().zip(&receipts.receipts);
+        let texts =
+            both.map(|(tx, rx)| [cut(texts.block, &tx.span), cut(texts.receipts, &rx.span)]);
+        Self(texts.collect())
+    }
+
+    /// Compares the texts of transaction `at` that were read alone.
+    fn compare(&self, at: usize, transaction: &[u8], receipt: &[u8]) -> Result<(), Reason> {
+        let [tx, rx] = self.0.get(at).ok_or(Reason::BlockDiffers)?;
+        if transaction != *tx {
+            return Err(Reason::BlockDiffers);
+        }
+        if receipt == *rx { Ok(()) } else { Err(Reason::ReceiptsDiffer) }
+    }
 }
 
 /// Cuts the text of an entry out of a list.
@@ -255,31 +304,27 @@ fn compare_ones(
     receipts: &Receipts<'_>,
     texts: &HeightTexts<'_>,
 ) -> Result<(), Reason> {
-    let both: Vec<_> = block.transactions.iter().zip(&receipts.receipts).collect();
-    let compare = |at: usize, transaction: &[u8], receipt: &[u8]| {
-        let (tx, rx) = both.get(at).ok_or(Reason::BlockDiffers)?;
-        if *transaction != *cut(texts.block, &tx.span) {
-            return Err(Reason::BlockDiffers);
-        }
-        let is_same = *receipt == *cut(texts.receipts, &rx.span);
-        if is_same { Ok(()) } else { Err(Reason::ReceiptsDiffer) }
-    };
+    let expected = NodeTexts::of(block, receipts, texts);
     let mut count = 0;
     let found = height.ones(|at, transaction, receipt| {
         count += 1;
-        compare(at, transaction, receipt)
+        expected.compare(at, transaction, receipt)
     });
     found.map_err(|_| Reason::ReceiptsDiffer)??;
-    if count != both.len() {
+    if count != expected.0.len() {
         return Err(Reason::BlockDiffers);
     }
-    // The last of each sixteen as a client reads it: such a read finds its chunk and reads it to its end.
-    let Some(last) = both.len().checked_sub(1) else { return Ok(()) };
+    compare_last_ones(height, &expected)
+}
+
+/// Compares the last of each sixteen as a client reads it: such a read finds its chunk and reads it to its end.
+fn compare_last_ones(height: &PackedHeight<'_>, expected: &NodeTexts<'_>) -> Result<(), Reason> {
+    let Some(last) = expected.0.len().checked_sub(1) else { return Ok(()) };
     for at in (CHUNK_TRANSACTIONS - 1..last).step_by(CHUNK_TRANSACTIONS).chain([last]) {
         let (mut transaction, mut receipt) = (Vec::new(), Vec::new());
         height.transaction(at, &mut transaction).map_err(|_| Reason::BlockDiffers)?;
         height.receipt(at, &mut receipt).map_err(|_| Reason::ReceiptsDiffer)?;
-        compare(at, &transaction, &receipt)?;
+        expected.compare(at, &transaction, &receipt)?;
     }
     Ok(())
 }

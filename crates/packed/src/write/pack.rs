@@ -79,8 +79,8 @@ struct Room(usize);
 
 impl Room {
     /// Keeps a value if there is space for its bytes.
-    fn keep<T>(&mut self, value: T, bytes: usize) -> Option<T> {
-        self.0 = self.0.checked_sub(bytes)?;
+    fn keep<T>(&mut self, value: T, bytes: impl Fn(&T) -> usize) -> Option<T> {
+        self.0 = self.0.checked_sub(bytes(&value))?;
         Some(value)
     }
 
@@ -109,21 +109,9 @@ impl Packer {
         heights: &[HeightTexts<'_>],
         bounds: Bounds,
     ) -> Result<Self, PackError> {
-        let count = PackError::Heights { heights: heights.len(), max: range_length };
-        let Some(first) = heights.first() else { return Err(count) };
         bounds.check_texts(heights)?;
-        let block = Block::parse(first.block)
-            .map_err(|_| PackError::Input { index: 0, what: "no block of a node" })?;
-        let header = FileHeader {
-            identity,
-            range_length,
-            first: block.header.number,
-            heights: u32::try_from(heights.len()).map_err(|_| count)?,
-            parent: block.header.parent_hash,
-        };
-        header.check()?;
         Ok(Self {
-            header,
+            header: header_of(identity, range_length, heights)?,
             heights: Vec::with_capacity(heights.len()),
             template: None,
             room: Room(bounds.kept_bytes),
@@ -156,10 +144,7 @@ impl Packer {
             // The first height in the form of fields: all packers choose the same.
             self.template.get_or_insert_with(|| height.values.clone());
         }
-        self.heights.push(height.map(|height| {
-            let bytes = height.bytes();
-            self.room.keep(height, bytes)
-        }));
+        self.heights.push(height.map(|height| self.room.keep(height, Height::bytes)));
         Ok(())
     }
 
@@ -193,36 +178,51 @@ impl Packer {
         texts: &[HeightTexts<'_>],
         proceed: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<Packing, PackError> {
-        let FileHeader { identity, first, .. } = self.header;
+        let FileHeader { identity: Identity { chain_id, .. }, first, .. } = self.header;
         let template = self.template.unwrap_or_else(Values::absent);
         let tables: Tables = self.counter.tables();
         let places = Places::of(&tables);
-        let encoder = Encoder { chain_id: identity.chain_id, template: &template, places: &places };
-        let (encoded, samples) =
-            encoder.encode_all(first, self.heights, texts, self.room, proceed)?;
+        let encoder = Encoder { chain_id, first, template: &template, places: &places };
+        let (encoded, samples) = encoder.encode_all(self.heights, texts, self.room, proceed)?;
         let dictionary = samples.train();
         let sections = [model::write_tables(&template, first, &tables)?, model::pack(&dictionary)?];
-        let read = |error| PackError::ReadBack { height: first, error };
-        let model =
-            Model::read(identity.chain_id, first, &sections[0], &sections[1]).map_err(read)?;
+        let model = read_back(&self.header, &sections)?;
         let mut file =
             FileWriter::new(self.header, bounds::text_bytes(texts), self.bounds.file_bytes)?;
         sections.iter().try_for_each(|section| file.section(section))?;
         write_indexes(&mut file, self.hashes, self.terms, texts.len())?;
         let mut frames = Frames::new(&self.header, model, &dictionary, file)?;
-        for (number, (encoded, texts)) in (first..).zip(encoded.into_iter().zip(texts)) {
-            go_on(proceed)?;
-            let encoded = match encoded {
-                Ok(Some(encoded)) => Ok(encoded),
-                // It found no space, so its streams are made again.
-                Ok(None) => encoder.encode(number, None, texts),
-                Err(reason) => Err(reason),
-            };
-            frames.add(encoded, texts)?;
-        }
-        let (bytes, parts) = frames.file.finish(&frames.directory);
-        Ok(Packing { bytes, parts, stored_as_came: frames.stored_as_came })
+        frames.add_all(&encoder, encoded, texts, proceed)?;
+        Ok(frames.finish())
     }
+}
+
+/// Makes the header of a file of these heights.
+fn header_of(
+    identity: Identity,
+    range_length: u32,
+    heights: &[HeightTexts<'_>],
+) -> Result<FileHeader, PackError> {
+    let count = PackError::Heights { heights: heights.len(), max: range_length };
+    let Some(first) = heights.first() else { return Err(count) };
+    let block = Block::parse(first.block)
+        .map_err(|_| PackError::Input { index: 0, what: "no block of a node" })?;
+    let header = FileHeader {
+        identity,
+        range_length,
+        first: block.header.number,
+        heights: u32::try_from(heights.len()).map_err(|_| count)?,
+        parent: block.header.parent_hash,
+    };
+    header.check()?;
+    Ok(header)
+}
+
+/// Reads the sections of tables and dictionary back.
+fn read_back(header: &FileHeader, sections: &[Vec<u8>; 2]) -> Result<Model, PackError> {
+    let [tables, dictionary] = sections;
+    Model::read(header.identity.chain_id, header.first, tables, dictionary)
+        .map_err(|error| PackError::ReadBack { height: header.first, error })
 }
 
 /// Writes both indexes, and gives back the memory of what they are made of.
@@ -240,6 +240,8 @@ fn write_indexes(
 /// Writes the streams of heights.
 struct Encoder<'t> {
     chain_id: u64,
+    /// First height of the file.
+    first: u64,
     template: &'t Values<'static>,
     places: &'t Places<'t>,
 }
@@ -248,7 +250,6 @@ impl Encoder<'_> {
     /// Encodes all heights, and takes the samples for the dictionary. Heights that find no space are encoded again.
     fn encode_all(
         &self,
-        first: u64,
         heights: Passed<Height>,
         texts: &[HeightTexts<'_>],
         mut room: Room,
@@ -256,7 +257,7 @@ impl Encoder<'_> {
     ) -> Result<(Passed<Encoded>, Samples), PackError> {
         let (mut encoded, mut samples) = (Vec::with_capacity(heights.len()), Samples::default());
         let mut packed = 0;
-        for (number, (height, texts)) in (first..).zip(heights.into_iter().zip(texts)) {
+        for (number, (height, texts)) in (self.first..).zip(heights.into_iter().zip(texts)) {
             go_on(proceed)?;
             let is_sample = height.is_ok() && packed % DICTIONARY_STEP == 0;
             packed += usize::from(height.is_ok());
@@ -269,8 +270,7 @@ impl Encoder<'_> {
                     self.encode(number, height, texts).map(|made| {
                         let groups = made.groups.iter().filter(|_| is_sample);
                         groups.for_each(|group| samples.add(&group.content));
-                        let bytes = made.bytes();
-                        room.keep(made, bytes)
+                        room.keep(made, Encoded::bytes)
                     })
                 }
             });
@@ -324,6 +324,26 @@ impl Frames {
         })
     }
 
+    /// Adds all frames. Streams that found no space are made again.
+    fn add_all(
+        &mut self,
+        encoder: &Encoder<'_>,
+        encoded: Passed<Encoded>,
+        texts: &[HeightTexts<'_>],
+        proceed: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<(), PackError> {
+        for (number, (encoded, texts)) in (encoder.first..).zip(encoded.into_iter().zip(texts)) {
+            go_on(proceed)?;
+            let encoded = match encoded {
+                Ok(Some(encoded)) => Ok(encoded),
+                Ok(None) => encoder.encode(number, None, texts),
+                Err(reason) => Err(reason),
+            };
+            self.add(encoded, texts)?;
+        }
+        Ok(())
+    }
+
     fn add(
         &mut self,
         encoded: Result<Encoded, Reason>,
@@ -338,18 +358,31 @@ impl Frames {
         let frame = frame.and_then(|frame| self.compare(&block, texts, frame));
         let frame = match frame {
             Ok(frame) => frame,
-            Err(reason) => {
-                *self.stored_as_came.entry(reason).or_default() += 1;
-                let frame = as_came(&block, texts)?;
-                encode::compare_texts(&frame, &block, texts)
-                    .map_err(|error| PackError::ReadBack { height: block.header.number, error })?;
-                frame
-            }
+            Err(reason) => self.store_as_came(reason, &block, texts)?,
         };
         self.directory.push(block.header.number, block.hash, &frame)?;
         self.file.append(&frame)?;
         self.parent = block.hash;
         Ok(())
+    }
+
+    /// Makes the frame of a height that is stored as it came, and counts the reason.
+    fn store_as_came(
+        &mut self,
+        reason: Reason,
+        block: &Block<'_>,
+        texts: &HeightTexts<'_>,
+    ) -> Result<Vec<u8>, PackError> {
+        *self.stored_as_came.entry(reason).or_default() += 1;
+        let frame = as_came(block, texts)?;
+        encode::compare_texts(&frame, block, texts)
+            .map_err(|error| PackError::ReadBack { height: block.header.number, error })?;
+        Ok(frame)
+    }
+
+    fn finish(self) -> Packing {
+        let (bytes, parts) = self.file.finish(&self.directory);
+        Packing { bytes, parts, stored_as_came: self.stored_as_came }
     }
 
     /// Reads all texts back from a frame.

@@ -78,10 +78,23 @@ impl Draw<'_> {
     }
 
     fn transaction(&mut self, index: usize, outline: &Outline) {
-        let (account, nonce) = turn(self.height, index);
-        let scene = Scene::new(self.world, account, &mut self.random);
+        let turn = turn(self.height, index);
+        let scene = Scene::new(self.world, turn.0, &mut self.random);
+        let mut transaction = self.draft(turn, outline, scene);
+        self.execute(&mut transaction, outline, scene);
+        if !self.fits(&transaction) {
+            return;
+        }
+        self.sign(turn.0, &mut transaction);
+        self.body.gas_limits += transaction.gas;
+        self.body.transactions.push(transaction);
+    }
+
+    /// Draws a transaction that is neither executed nor signed yet. `turn` has its sender and nonce.
+    fn draft(&mut self, turn: (usize, u64), outline: &Outline, scene: Scene<'_>) -> Transaction {
+        let (account, nonce) = turn;
         let (max_fee, priority_fee) = self.caps();
-        let mut transaction = Transaction {
+        Transaction {
             kind: outline.kind,
             from: self.world.signer.addresses()[account],
             nonce,
@@ -96,14 +109,7 @@ impl Draw<'_> {
             r: B256::ZERO,
             s: B256::ZERO,
             hash: B256::ZERO,
-        };
-        self.execute(&mut transaction, outline, scene);
-        if !self.fits(&transaction) {
-            return;
         }
-        self.sign(account, &mut transaction);
-        self.body.gas_limits += transaction.gas;
-        self.body.transactions.push(transaction);
     }
 
     /// Takes the gas of a transaction that was executed, or takes back its logs and its receipt and
