@@ -225,12 +225,17 @@ impl Inner {
         counter!("neve_evidence_files_total").increment(1);
         let files = kept.files.room(origin);
         files.push_back((name, bytes.len()));
+        self.remove_oldest(files, origin.bytes_max());
+        Ok(())
+    }
+
+    /// Removes the oldest files of a quota until the rest is within its bounds.
+    fn remove_oldest(&self, files: &mut VecDeque<(String, usize)>, bytes_max: usize) {
         let all_bytes = |files: &VecDeque<_>| files.iter().map(|(_, len)| len).sum::<usize>();
-        while files.len() > FILES_MAX || all_bytes(files) > origin.bytes_max() {
+        while files.len() > FILES_MAX || all_bytes(files) > bytes_max {
             let Some((oldest, _)) = files.pop_front() else { break };
             let _ = fs::remove_file(self.dir.join(oldest)); // the operator may have removed it
         }
-        Ok(())
     }
 }
 

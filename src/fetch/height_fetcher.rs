@@ -7,18 +7,19 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::StatusCode;
-use metrics::counter;
 use neve_chain::{Checks, TotalDifficulty};
 use neve_jsonrpc::Rules;
 use neve_record::assemble::Assembled;
 use tokio::time::timeout;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::error::{FetchError, refuse};
 use super::evidence::{ACCEPTED, Evidence, RejectedPayload};
 use super::payload::{Payload, is_of_another, one_batch, two_calls};
 use super::prover::Prover;
-use crate::client::{Backoff, CallError};
+use super::retry::RetryState;
+use super::votes::Votes;
+use crate::client::CallError;
 use crate::mirror::Channel;
 use crate::shared::lock::lock;
 use crate::shared::{StageTimes, add_elapsed};
@@ -26,20 +27,10 @@ use crate::upstream::{
     AfterFailure, BlockName, FetchNeed, FetchPermit, LATE, Priority, Upstream, UpstreamPool,
 };
 
-/// Wait for a height that is announced but not there yet. Behind a balancer that takes some milliseconds.
-const NOT_YET_FIRST: Duration = Duration::from_millis(20);
-const NOT_YET_MAX: Duration = Duration::from_secs(1);
-/// Wait after a rejected block. The upstream may be right again later; more requests would not help it.
-const REFUSED_FIRST: Duration = Duration::from_millis(250);
-const REFUSED_MAX: Duration = Duration::from_secs(30);
-/// Wait after a failure that may be bad luck. It is short, because all heights above wait for this one.
-const UNLUCKY_FIRST: Duration = Duration::from_millis(10);
 /// Shortest time after which a height is requested from another upstream, too. The first one must also
 /// take `STALLS` times as long as usual.
 const STALL_MIN: Duration = Duration::from_secs(2);
 const STALLS: u32 = 8;
-/// Time between two log lines about an awaited height.
-const SAY_EVERY: Duration = Duration::from_secs(30);
 /// Requests for a height of history that the only upstream lacks, before it is given up: a balancer's next node may have it.
 const ABSENT_MAX: u32 = 8;
 /// Heights whose next answer is kept.
@@ -64,16 +55,6 @@ pub(crate) struct FetchedHeight {
     pub(crate) assembled: Assembled,
     /// Place of the upstream in the pool.
     pub(crate) from: usize,
-}
-
-/// Waits between attempts at one height.
-struct RetryState {
-    not_yet: Backoff,
-    refused: Backoff,
-    unlucky: Backoff,
-    /// Responses without the height.
-    absent: u32,
-    said: Instant,
 }
 
 impl HeightFetcher {
@@ -116,47 +97,50 @@ impl HeightFetcher {
         checks: Checks,
     ) -> Option<FetchedHeight> {
         let begun = Instant::now();
-        let (height, purpose) = (need.height, need.purpose);
-        let mut retry = RetryState {
-            not_yet: Backoff::new(NOT_YET_FIRST, NOT_YET_MAX),
-            refused: Backoff::new(REFUSED_FIRST, REFUSED_MAX),
-            unlucky: Backoff::new(UNLUCKY_FIRST, REFUSED_MAX),
-            absent: 0,
-            said: begun,
-        };
-        loop {
-            // Before a lease: one of an upstream that lacked the height a moment ago takes a minute.
-            if self.is_given_up(&need, &retry) {
-                debug!(height, "no upstream has height");
-                return None;
-            }
-            let lease = self.pool.lease(need.clone()).await;
-            match self.attempt(&lease, &need, checks).await {
-                Ok((assembled, texts)) => {
-                    let fetched = FetchedHeight { assembled, from: lease.place };
-                    let upstream = Arc::clone(&lease.upstream);
-                    drop(lease); // its place is free while others confirm
-                    if !self.confirmed(&fetched, purpose, &texts).await {
-                        need.not(fetched.from, retry.refused.wait());
-                        continue;
-                    }
-                    // Another upstream's payload of this height was refused. Both are kept as evidence.
-                    if self.disputed().remove(&height) {
-                        self.keep(height, &upstream, texts, ACCEPTED, "");
-                    }
-                    upstream.gave_height();
-                    add_elapsed(&self.prover.busy.fetch, begun);
-                    return Some(fetched);
-                }
-                Err((failed, texts)) => {
-                    self.after(&lease, failed, texts, &mut need, &mut retry);
-                }
-            }
-            if retry.said.elapsed() > SAY_EVERY {
-                warn!(height, "height still not fetched");
-                retry.said = Instant::now();
+        let mut retry = RetryState::new(begun);
+        // Before a lease: one of an upstream that lacked the height a moment ago takes a minute.
+        while !self.is_given_up(&need, &retry) {
+            if let Some(fetched) = self.fetch_once(&mut need, &mut retry, checks).await {
+                add_elapsed(&self.prover.busy.fetch, begun);
+                return Some(fetched);
             }
         }
+        debug!(height = need.height, "no upstream has height");
+        None
+    }
+
+    /// Requests a height from one upstream. Returns only a height that is proven, and that others confirm if they must.
+    async fn fetch_once(
+        &self,
+        need: &mut FetchNeed,
+        retry: &mut RetryState,
+        checks: Checks,
+    ) -> Option<FetchedHeight> {
+        let lease = self.pool.lease(need.clone()).await;
+        match self.attempt(&lease, need, checks).await {
+            Ok((assembled, texts)) => {
+                let fetched = FetchedHeight { assembled, from: lease.place };
+                drop(lease); // its place is free while others confirm
+                if self.confirmed(&fetched, need.purpose, &texts).await {
+                    self.note_accepted(&fetched, texts);
+                    return Some(fetched);
+                }
+                need.not(fetched.from, retry.refused.wait());
+            }
+            Err((failed, texts)) => self.after(&lease, failed, texts, need, retry),
+        }
+        None
+    }
+
+    /// Notes that an upstream gave a height. Keeps its payload if another one was refused.
+    fn note_accepted(&self, fetched: &FetchedHeight, texts: Payload) {
+        let height = fetched.assembled.record.height;
+        let upstream = &self.pool.upstreams[fetched.from];
+        // Another upstream's payload of this height was refused. Both are kept as evidence.
+        if self.disputed().remove(&height) {
+            self.keep(height, upstream, texts, ACCEPTED, "");
+        }
+        upstream.gave_height();
     }
 
     /// True if a height of history is worth no further request. An upstream that is behind may get a newer one.
@@ -211,6 +195,7 @@ impl HeightFetcher {
                 need.not(lease.place, retry.refused.wait());
             }
         }
+        retry.say(need.height);
     }
 
     fn disputed(&self) -> MutexGuard<'_, BTreeSet<u64>> {
@@ -285,10 +270,7 @@ impl HeightFetcher {
         // Before the proof: our own CPU time says nothing of the upstream.
         lease.answered();
         let texts = texts.map_err(|failed| (failed, Payload::default()))?;
-        let assembled = match begun {
-            Some(begun) => begun.end(texts.1.clone()).await,
-            None => self.prover.prove(texts.clone(), checks).await,
-        };
+        let assembled = self.prover.finish(begun, texts.clone(), checks).await;
         match assembled.and_then(|assembled| self.fitting(assembled, need)) {
             Ok(assembled) => Ok((assembled, texts)),
             Err(failed) => Err((failed, texts)),
@@ -380,40 +362,30 @@ impl HeightFetcher {
         if self.agree < 2 || purpose == Priority::Backfill {
             return true;
         }
-        let record = &fetched.assembled.record;
-        let (mut agreed, mut denied) = (vec![fetched.from], Vec::new());
+        let mut votes = Votes { agreed: vec![fetched.from], denied: Vec::new() };
         loop {
             for (place, upstream) in self.pool.admitted() {
-                let has_said = agreed.contains(&place) || denied.contains(&place);
-                if has_said || upstream.resting().is_some() {
-                    continue;
+                if !votes.has(place) && upstream.resting().is_none() {
+                    votes.ask(place, &upstream, &fetched.assembled.record).await;
                 }
-                upstream.charge(1);
-                match upstream.client.hash(record.height).await {
-                    Ok(Some(hash)) if hash == record.hash => agreed.push(place),
-                    Ok(Some(hash)) => {
-                        let upstream = &upstream.name;
-                        warn!(record.height, ours = %record.hash, theirs = %hash, upstream, "upstreams disagree");
-                        counter!("neve_upstream_disagreements_total").increment(1);
-                        denied.push(place);
-                    }
-                    Err(CallError::Throttled { after, .. }) => upstream.throttles(after),
-                    // Not yet, or its monitor will notice: it may never give a height that ends its bad luck.
-                    Ok(None) | Err(_) => {}
-                }
-                if agreed.len() >= self.agree {
+                if votes.agreed.len() >= self.agree {
                     return true;
                 }
             }
             // With few upstreams all others may deny the block, and be fewer than the quorum.
-            if denied.len() >= self.agree.min(self.pool.upstreams.len() - 1) {
-                let upstream = &self.pool.upstreams[fetched.from];
-                let why = format!("{} others have another block", denied.len());
-                self.refused(record.height, upstream, texts.clone(), "disagrees", &why);
+            if votes.denied.len() >= self.agree.min(self.pool.upstreams.len() - 1) {
+                self.reject_denied(fetched, texts.clone(), votes.denied.len());
                 return false;
             }
             tokio::time::sleep(CONFIRM_EVERY).await;
         }
+    }
+
+    /// Rejects a block in whose place so many upstreams have another one.
+    fn reject_denied(&self, fetched: &FetchedHeight, texts: Payload, denied: usize) {
+        let upstream = &self.pool.upstreams[fetched.from];
+        let why = format!("{denied} others have another block");
+        self.refused(fetched.assembled.record.height, upstream, texts, "disagrees", &why);
     }
 }
 

@@ -8,8 +8,10 @@ mod follower;
 mod height_fetcher;
 mod payload;
 mod prover;
+mod retry;
 pub(crate) mod run;
 pub(crate) mod unsettled;
+mod votes;
 
 pub(crate) use error::{FetchError, note_proof, refuse};
 #[cfg(feature = "archive")]

@@ -6,6 +6,7 @@
 //! are the same.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use neve_chain::Block;
@@ -68,11 +69,15 @@ pub(crate) async fn one_batch(
         }
         Err(error) => return Err(error.into()),
     };
-    let block = match block {
-        Err(error) if error.is_absent() => None,
-        block => block?,
-    };
-    with_receipts(upstream, block.ok_or(FetchError::NotYet)?, receipts).await
+    with_receipts(upstream, present(block)?, receipts).await
+}
+
+/// Returns the block of a response, if the upstream has it.
+fn present(block: CallResult) -> Result<Bytes, FetchError> {
+    match block {
+        Err(error) if error.is_absent() => Err(FetchError::NotYet),
+        block => block?.ok_or(FetchError::NotYet),
+    }
 }
 
 async fn with_receipts(
@@ -116,23 +121,26 @@ async fn batch_of_receipts(
 ) -> Result<Vec<Option<Bytes>>, CallError> {
     for _ in 0..THROTTLED_MAX {
         match upstream.client.batch("eth_getTransactionReceipt", hashes).await {
-            Err(CallError::Throttled { after, .. }) => {
-                debug!(
-                    upstream = upstream.name,
-                    after = after.map(tracing::field::debug),
-                    "receipts throttled"
-                );
-                upstream.throttles(after);
-                // Other heights may be throttled meanwhile, and lengthen the pause.
-                while let Some(left) = upstream.resting() {
-                    sleep(left).await;
-                }
-                upstream.charge(1);
-            }
+            Err(CallError::Throttled { after, .. }) => wait_out(upstream, after).await,
             answered => return answered,
         }
     }
     upstream.client.batch("eth_getTransactionReceipt", hashes).await
+}
+
+/// Waits until an upstream that throttles may be asked again, and counts the repetition.
+async fn wait_out(upstream: &Upstream, after: Option<Duration>) {
+    debug!(
+        upstream = upstream.name,
+        after = after.map(tracing::field::debug),
+        "receipts throttled"
+    );
+    upstream.throttles(after);
+    // Other heights may be throttled meanwhile, and lengthen the pause.
+    while let Some(left) = upstream.resting() {
+        sleep(left).await;
+    }
+    upstream.charge(1);
 }
 
 /// True if a request for `latest` may have failed for a harmless reason: another block is the newest by now, or
@@ -161,8 +169,6 @@ fn are_of((block, receipts): &Payload, height: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

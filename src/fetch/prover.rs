@@ -46,6 +46,19 @@ impl Prover {
         spawn_blocking(move || prover.run(&block, &checks, || Ok(receipts))).await?
     }
 
+    /// Ends a proof that has begun with the block, or proves the height from its beginning.
+    pub(crate) async fn finish(
+        &self,
+        begun: Option<Begun>,
+        texts: Payload,
+        checks: Checks,
+    ) -> Result<Assembled, FetchError> {
+        match begun {
+            Some(begun) => begun.end(texts.1).await,
+            None => self.prove(texts, checks).await,
+        }
+    }
+
     /// Proves a block while its receipts are in flight. Its senders, which take longest, are recovered at the
     /// same time. A head does not wait here for heights of catch-up.
     pub(crate) fn begin(&self, block: Bytes, checks: Checks) -> Begun {

@@ -21,7 +21,7 @@ use crate::config::settings::LiveRate;
 use crate::fetch::follow::{Givers, Session, SessionEnd, StreamFollower};
 use crate::mirror::MirrorSource;
 use crate::shared::Phase;
-use crate::upstream::{HeadListener, Upstream, UpstreamMonitor, UpstreamPool};
+use crate::upstream::{Announced, HeadListener, Upstream, UpstreamMonitor, UpstreamPool};
 
 /// Time that `neve repair` waits for an upstream.
 const ADMISSION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -79,50 +79,67 @@ impl Follower {
         self: &Arc<Self>,
         beside: &mut JoinSet<()>,
     ) -> (Arc<UpstreamPool>, Option<Arc<MirrorSource>>) {
-        let follower = self;
-        let peer = follower.peer();
-        let upstreams: Vec<_> = (1..)
-            .zip(&follower.endpoints)
-            .map(|(count, at)| {
-                // The mirror source stands last in the list; it alone gives files and a stream.
-                let last = count == follower.endpoints.len();
-                Arc::new(follower.upstream(at, peer.clone().filter(|_| last)))
-            })
-            .collect();
-        let pool = UpstreamPool::new(upstreams, follower.config.quorum);
-        let _ = follower.pool.set(Arc::clone(&pool)); // a follower runs once
-        if follower.serving.identity().is_some() {
-            pool.note_rules(follower.serving.rules());
+        let peer = self.peer();
+        let pool = UpstreamPool::new(self.upstreams(peer.as_ref()), self.config.quorum);
+        let _ = self.pool.set(Arc::clone(&pool)); // a follower runs once
+        self.note_stored_rules(&pool);
+        for (endpoint, upstream) in self.endpoints.iter().zip(&pool.upstreams) {
+            let (newest, heads) = self.listen(endpoint, beside);
+            if let Some(stream) = self.stream_of(&pool, upstream, newest) {
+                beside.spawn(stream.run());
+            }
+            beside.spawn(self.monitor_of(&pool, upstream, heads).run());
+        }
+        beside.spawn(Arc::clone(&pool).run(Arc::clone(&self.status)));
+        (pool, peer)
+    }
+
+    fn note_stored_rules(&self, pool: &UpstreamPool) {
+        if self.serving.identity().is_some() {
+            pool.note_rules(self.serving.rules());
         }
         // Stored blocks show that Helicon is active, before any upstream says so.
-        if follower.serving.holds_asynchronous() {
+        if self.serving.holds_asynchronous() {
             pool.note_asynchronous();
         }
-        for (endpoint, upstream) in follower.endpoints.iter().zip(&pool.upstreams) {
-            let (newest, heads) = follower.listen(endpoint, beside);
-            if let Some(peer) = upstream.peer.clone() {
-                let following = StreamFollower {
-                    follower: Arc::clone(follower),
-                    pool: Arc::clone(&pool),
-                    upstream: Arc::clone(upstream),
-                    peer,
-                    newest,
-                };
-                beside.spawn(following.run());
-            }
-            let monitor = UpstreamMonitor {
-                serving: Arc::clone(&follower.serving),
-                status: Arc::clone(&follower.status),
-                expected: follower.expected,
-                config: follower.config,
-                pool: Arc::clone(&pool),
-                upstream: Arc::clone(upstream),
-                heads,
-            };
-            beside.spawn(monitor.run());
+    }
+
+    fn upstreams(&self, peer: Option<&Arc<MirrorSource>>) -> Vec<Arc<Upstream>> {
+        let upstreams = (1..).zip(&self.endpoints).map(|(count, at)| {
+            // The mirror source stands last in the list; it alone gives files and a stream.
+            let last = count == self.endpoints.len();
+            Arc::new(self.upstream(at, peer.filter(|_| last).cloned()))
+        });
+        upstreams.collect()
+    }
+
+    /// Follower of an upstream's stream, if the upstream is the mirror source.
+    fn stream_of(
+        self: &Arc<Self>,
+        pool: &Arc<UpstreamPool>,
+        upstream: &Arc<Upstream>,
+        newest: watch::Sender<Announced>,
+    ) -> Option<StreamFollower> {
+        let peer = upstream.peer.clone()?;
+        let (follower, pool) = (Arc::clone(self), Arc::clone(pool));
+        Some(StreamFollower { follower, pool, upstream: Arc::clone(upstream), peer, newest })
+    }
+
+    fn monitor_of(
+        &self,
+        pool: &Arc<UpstreamPool>,
+        upstream: &Arc<Upstream>,
+        heads: watch::Receiver<Announced>,
+    ) -> UpstreamMonitor {
+        UpstreamMonitor {
+            serving: Arc::clone(&self.serving),
+            status: Arc::clone(&self.status),
+            expected: self.expected,
+            config: self.config,
+            pool: Arc::clone(pool),
+            upstream: Arc::clone(upstream),
+            heads,
         }
-        beside.spawn(Arc::clone(&pool).run(Arc::clone(&follower.status)));
-        (pool, peer)
     }
 
     /// The neve that is mirrored.
@@ -149,9 +166,8 @@ impl Follower {
         &self,
         endpoint: &Endpoint,
         beside: &mut JoinSet<()>,
-    ) -> (watch::Sender<crate::upstream::Announced>, watch::Receiver<crate::upstream::Announced>)
-    {
-        let (newest, heads) = watch::channel(crate::upstream::Announced::default());
+    ) -> (watch::Sender<Announced>, watch::Receiver<Announced>) {
+        let (newest, heads) = watch::channel(Announced::default());
         let interval = if endpoint.is_public() { PUBLIC_CONNECT_INTERVAL } else { Duration::ZERO };
         if let Some(uri) = endpoint.ws.clone() {
             let listener = HeadListener {
@@ -185,18 +201,16 @@ impl Follower {
                 backoff.reset();
             }
             match end {
-                SessionEnd::Stopped => {
-                    self.status.set_phase(Phase::Stopped);
-                    return;
-                }
+                SessionEnd::Stopped => return self.status.set_phase(Phase::Stopped),
                 SessionEnd::Lost => {} // its monitor has said why
-                end => {
-                    let wait = backoff.wait();
-                    self.report(&end, wait);
-                    tokio::time::sleep(wait).await;
-                }
+                end => self.wait_after(&end, backoff.wait()).await,
             }
         }
+    }
+
+    async fn wait_after(&self, end: &SessionEnd, wait: Duration) {
+        self.report(end, wait);
+        tokio::time::sleep(wait).await;
     }
 
     fn report(&self, end: &SessionEnd, wait: Duration) {

@@ -25,6 +25,22 @@ pub(crate) struct Rebuilt {
     pub(crate) is_whole: bool,
 }
 
+impl Rebuilt {
+    fn new(window: Settlement) -> Self {
+        Self { window, givers: Vec::new(), is_whole: true }
+    }
+
+    /// Adds an unsettled height and the place of its giver; `None`: all upstreams lack the height.
+    fn add(&mut self, height: u64, found: Option<(Assembled, Option<usize>)>) {
+        let Some((assembled, from)) = found else {
+            self.is_whole = false;
+            return;
+        };
+        self.givers.push((height, from));
+        assembled.unsettled.into_iter().for_each(|receipts| self.window.push(receipts));
+    }
+}
+
 /// The window for the height after `last`: empty below the first height of a chain, else rebuilt
 /// from the store or, for what is not stored, from upstreams. For history it has no heights that all upstreams lack:
 /// what is below all that can be had cannot be proven, and the segment below is held against the stored headers.
@@ -35,28 +51,19 @@ pub(crate) async fn rebuild(
     purpose: Priority,
     checks: Checks,
 ) -> Rebuilt {
-    let (mut givers, mut is_whole) = (Vec::new(), true);
-    let empty = |is_whole| {
-        let window = Settlement::new(BYTES_MAX);
-        Rebuilt { window, givers: Vec::new(), is_whole }
-    };
-    let Some(last) = last else { return empty(true) };
+    let empty = Rebuilt::new(Settlement::new(BYTES_MAX));
+    let Some(last) = last else { return empty };
     // Only receipts are needed here, and no sender proves those.
     let checks = Checks { senders: false, ..checks };
     let Some((newest, _)) = height(reader, source, last, purpose, checks).await else {
-        return empty(false);
+        return Rebuilt { is_whole: false, ..empty };
     };
-    let mut window = Settlement::resume(&CheckedHeader::of(&newest.header), BYTES_MAX);
-    for unsettled in window.unsettled() {
-        let Some((assembled, from)) = height(reader, source, unsettled, purpose, checks).await
-        else {
-            is_whole = false;
-            continue;
-        };
-        givers.push((unsettled, from));
-        assembled.unsettled.into_iter().for_each(|receipts| window.push(receipts));
+    let window = Settlement::resume(&CheckedHeader::of(&newest.header), BYTES_MAX);
+    let mut rebuilt = Rebuilt::new(window);
+    for unsettled in rebuilt.window.unsettled() {
+        rebuilt.add(unsettled, height(reader, source, unsettled, purpose, checks).await);
     }
-    Rebuilt { window, givers, is_whole }
+    rebuilt
 }
 
 /// Rebuilds the window above the head from the store alone, on this thread. Settled heights that the store lacks

@@ -133,18 +133,7 @@ impl Packer {
     /// of segments back, are the packer's: heads wait for this thread.
     pub(super) fn publish(&mut self, writer: &mut Writer, ended: Packed) -> Result<(), Error> {
         match ended {
-            // Two steps: readers see the file at once, but the segments that it replaces stay until
-            // its name is durable. A power failure in between must find one of both.
-            Packed::Written(outcome) => match writer.end_pack(outcome)? {
-                PackEnd::Packed(packed, name) => {
-                    note(&packed);
-                    return self.name(writer, move || Packed::Named(name.run()));
-                }
-                // The next range may fit, so it is tried at once; the writer remembers this one.
-                PackEnd::Unpackable(range) => note_unpackable(&range),
-                PackEnd::Overtaken => debug!("range changed while it was packed"),
-                PackEnd::NotPacked => self.wait_before_the_next(),
-            },
+            Packed::Written(outcome) => return self.show_packed(writer, outcome),
             Packed::Named(named) => {
                 self.is_naming = false;
                 let replaced = writer.remove_packed(named)?;
@@ -160,6 +149,28 @@ impl Packer {
                 self.is_naming = false;
                 self.drop_aside(writer.end_split(named)?);
             }
+        }
+        self.begin(writer);
+        Ok(())
+    }
+
+    /// Shows a packed file and has its name made durable, or packs on.
+    fn show_packed(
+        &mut self,
+        writer: &mut Writer,
+        outcome: Result<PackOutcome, Error>,
+    ) -> Result<(), Error> {
+        match writer.end_pack(outcome)? {
+            // Two steps: readers see the file at once, but the segments that it replaces stay until
+            // its name is durable. A power failure in between must find one of both.
+            PackEnd::Packed(packed, name) => {
+                note(&packed);
+                return self.name(writer, move || Packed::Named(name.run()));
+            }
+            // The next range may fit, so it is tried at once; the writer remembers this one.
+            PackEnd::Unpackable(range) => note_unpackable(&range),
+            PackEnd::Overtaken => debug!("range changed while it was packed"),
+            PackEnd::NotPacked => self.wait_before_the_next(),
         }
         self.begin(writer);
         Ok(())

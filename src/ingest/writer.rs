@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use metrics::{counter, histogram};
 use neve_jsonrpc::Rules;
 use neve_store::{BuiltSegments, Error, Identity, NewTable, Options, Record, Retention, Writer};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
@@ -118,10 +118,14 @@ impl Loop {
                 () = tokio::time::sleep(pause) => Ok(()),
             };
             if let Err(error) = done.and_then(|()| self.upkeep()) {
-                self.give_up(&error);
-                return;
+                return self.give_up(&error);
             }
         }
+        self.finish().await;
+    }
+
+    /// Syncs the store and tidies up before neve stops.
+    async fn finish(&mut self) {
         // First what only this process has: neve does not wait for the rest for ever.
         match self.sync_all().await {
             Ok(()) => info!("store synced"),
@@ -171,22 +175,10 @@ impl Loop {
             QueuedWork::BackfillWriter(done) => drop(done.send(self.setup.writer.history())),
             QueuedWork::Prepend(built, done) => drop(done.send(self.prepend(built))),
             QueuedWork::Repair(base, done) => drop(done.send(self.setup.writer.repair(base))),
-            QueuedWork::Replace(built, done) => {
-                self.dirty_since.get_or_insert_with(Instant::now);
-                drop(done.send(self.setup.writer.replace(built)));
-            }
-            QueuedWork::Bind(identity, rules, done) => {
-                let _ = done.send(self.bind(identity, rules)); // the session may have ended
-            }
-            QueuedWork::Withdraw(from, done) => {
-                let withdrawn = self.withdraw(from);
-                let failed = withdrawn.as_ref().err().map(ToString::to_string);
-                let _ = done.send(withdrawn);
-                if let Some(error) = failed {
-                    // Readers see them no longer, and no segment begins before they are gone.
-                    warn!(error, "withdrawn heights still on disk");
-                }
-            }
+            QueuedWork::Replace(built, done) => drop(done.send(self.replace(built))),
+            // The session may have ended.
+            QueuedWork::Bind(identity, rules, done) => drop(done.send(self.bind(identity, rules))),
+            QueuedWork::Withdraw(from, done) => self.withdraw_for(from, done),
             QueuedWork::Barrier(done) => {
                 let _ = done.send(self.setup.writer.head());
             }
@@ -204,24 +196,9 @@ impl Loop {
         if self.has_dropped {
             return Ok(());
         }
-        let mut has_paused = false;
-        loop {
-            let begun = Instant::now();
-            let appended = self.set_rules(rules).and_then(|()| self.setup.writer.append(record));
-            self.setup.busy.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
-            match appended {
-                Ok(()) => break,
-                Err(error) if error.is_disk_full() => {
-                    self.disk_full(&error);
-                    // neve stops: a pause for space would hold it up for as long as the disk is full.
-                    if incoming.is_closed() {
-                        self.has_dropped = true;
-                        return Ok(());
-                    }
-                    has_paused = self.make_room(has_paused).await?;
-                }
-                Err(error) => return Err(error),
-            }
+        if !self.append_once_there_is_room(record, rules, incoming).await? {
+            self.has_dropped = true;
+            return Ok(());
         }
         if self.setup.status.words().store_error.is_some() {
             info!("disk has space again");
@@ -232,6 +209,30 @@ impl Loop {
         counter!("neve_blocks_stored_total").increment(1);
         note_written(record);
         Ok(())
+    }
+
+    /// Appends a record, once the disk has space for it. Returns false if neve stops before.
+    async fn append_once_there_is_room(
+        &mut self,
+        record: &Record,
+        rules: Rules,
+        incoming: &mpsc::Receiver<QueuedWork>,
+    ) -> Result<bool, Error> {
+        let mut has_paused = false;
+        loop {
+            let begun = Instant::now();
+            let appended = self.set_rules(rules).and_then(|()| self.setup.writer.append(record));
+            self.setup.busy.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+            match appended {
+                Err(error) if error.is_disk_full() => self.disk_full(&error),
+                appended => return appended.map(|()| true),
+            }
+            // neve stops: a pause for space would hold it up for as long as the disk is full.
+            if incoming.is_closed() {
+                return Ok(false);
+            }
+            has_paused = self.make_room(has_paused).await?;
+        }
     }
 
     fn bind(&mut self, identity: Identity, rules: Rules) -> Result<(), Error> {
@@ -266,6 +267,21 @@ impl Loop {
         // Also after an error: readers have the new view by then.
         self.setup.serving.withdrew();
         withdrawn
+    }
+
+    fn withdraw_for(&mut self, from: u64, done: oneshot::Sender<Result<(), Error>>) {
+        let withdrawn = self.withdraw(from);
+        let failed = withdrawn.as_ref().err().map(ToString::to_string);
+        let _ = done.send(withdrawn);
+        if let Some(error) = failed {
+            // Readers see them no longer, and no segment begins before they are gone.
+            warn!(error, "withdrawn heights still on disk");
+        }
+    }
+
+    fn replace(&mut self, built: BuiltSegments) -> Result<bool, Error> {
+        self.dirty_since.get_or_insert_with(Instant::now);
+        self.setup.writer.replace(built)
     }
 
     fn prepend(&mut self, built: BuiltSegments) -> Result<u64, Error> {

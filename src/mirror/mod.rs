@@ -5,7 +5,7 @@ mod source;
 mod stream_buffer;
 mod wire;
 
-pub(crate) use source::{Channel, MirrorSource, SourceError};
+pub(crate) use source::{ByteStream, Channel, MirrorSource, SourceError};
 #[cfg(fuzzing)]
 pub(crate) use wire::Malformed;
 pub(crate) use wire::{

@@ -96,6 +96,29 @@ impl SourceError {
         use SourceError::{Evicted, Forbidden, NoFile, NoKey, NoSuchPath};
         matches!(self, NoSuchPath(_) | NoFile(_) | NoKey(_) | Forbidden(_) | Evicted { .. })
     }
+
+    /// Tells a file that is gone from segments that are not served: its list has come.
+    fn of_file(self) -> Self {
+        match self {
+            Self::NoSuchPath(status @ (StatusCode::NOT_FOUND | StatusCode::GONE)) => {
+                Self::NoFile(status)
+            }
+            why => why,
+        }
+    }
+
+    /// Reason why a response with this status is of no use; `None` if it is.
+    fn of_status(status: StatusCode) -> Option<Self> {
+        Some(match status {
+            StatusCode::OK | StatusCode::PARTIAL_CONTENT => return None,
+            // A full source is no source without segments: it is tried again soon.
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => Self::Busy(status),
+            StatusCode::UNAUTHORIZED => Self::NoKey(status),
+            StatusCode::FORBIDDEN => Self::Forbidden(status),
+            _ if status.is_server_error() => Self::Failing(status),
+            _ => Self::NoSuchPath(status),
+        })
+    }
 }
 
 /// Channel of a mirror besides JSON-RPC.
@@ -141,17 +164,10 @@ impl MirrorSource {
         status: Arc<Status>,
     ) -> Self {
         status.change_mirror(|mirror| mirror.url.clone_from(&endpoint.name));
-        // Each request has a connection of its own: most of them take long.
-        let connections = Connections {
-            connect_timeout: config.connect_timeout,
-            read_bytes: None,
-            idle_timeout: Duration::ZERO,
-            idle_max: 0,
-        };
         Self {
             name: endpoint.name.clone(),
             feed: StreamBuffer::default(),
-            http: HttpClient::new(endpoint, tls, connections),
+            http: HttpClient::new(endpoint, tls, connections(config)),
             prefix: endpoint.mirror_prefix(),
             config,
             refused: Mutex::default(),
@@ -196,13 +212,7 @@ impl MirrorSource {
             headers.push((IF_RANGE, format!("\"{tag}\"")));
         }
         let response = self.get(&format!("{}{base}", form.path()), &headers).await;
-        let response = response.map_err(|why| match why {
-            // Its list has come.
-            SourceError::NoSuchPath(status @ (StatusCode::NOT_FOUND | StatusCode::GONE)) => {
-                SourceError::NoFile(status)
-            }
-            why => why,
-        })?;
+        let response = response.map_err(SourceError::of_file)?;
         let resumed = response.status() == StatusCode::PARTIAL_CONTENT;
         // Without a tag a later part could be of another file, which `If-Range` tells.
         if !response.headers().contains_key(ETAG) {
@@ -238,16 +248,9 @@ impl MirrorSource {
         let response = timeout(self.config.request_timeout, response).await;
         let response = response.map_err(|_| SourceError::Silent(self.config.request_timeout))?;
         let response = response.map_err(|error| SourceError::Unreachable(whole_story(&error)))?;
-        match response.status() {
-            StatusCode::OK | StatusCode::PARTIAL_CONTENT => Ok(response),
-            // A full source is no source without segments: it is tried again soon.
-            status @ (StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) => {
-                Err(SourceError::Busy(status))
-            }
-            status @ StatusCode::UNAUTHORIZED => Err(SourceError::NoKey(status)),
-            status @ StatusCode::FORBIDDEN => Err(SourceError::Forbidden(status)),
-            status if status.is_server_error() => Err(SourceError::Failing(status)),
-            status => Err(SourceError::NoSuchPath(status)),
+        match SourceError::of_status(response.status()) {
+            None => Ok(response),
+            Some(why) => Err(why),
         }
     }
 
@@ -285,6 +288,16 @@ impl MirrorSource {
             info!(upstream = peer, means = name, "mirror source usable");
         }
         *said = Some(text);
+    }
+}
+
+/// Bounds of the connections. Each request has one of its own: most of them take long.
+fn connections(config: FetchConfig) -> Connections {
+    Connections {
+        connect_timeout: config.connect_timeout,
+        read_bytes: None,
+        idle_timeout: Duration::ZERO,
+        idle_max: 0,
     }
 }
 

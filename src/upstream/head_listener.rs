@@ -153,8 +153,7 @@ impl HeadListener {
         live: &mut Live,
     ) -> Result<std::convert::Infallible, Ended> {
         let limit = self.config.ws_idle_timeout;
-        // Two pings may be lost before the upstream counts as silent.
-        let ping_every = limit / 3;
+        let ping_every = ping_interval(limit);
         let mut ping = interval_at(Instant::now() + ping_every, ping_every);
         let mut heard = Instant::now();
         loop {
@@ -163,14 +162,7 @@ impl HeadListener {
                     heard = Instant::now();
                     self.take(frame.ok_or(Ended::Closed)??, backoff, live)?;
                 }
-                _ = ping.tick() => {
-                    if heard.elapsed() >= limit {
-                        return Err(Ended::Silent(limit));
-                    }
-                    // An upstream that reads nothing would hold up this task for ever.
-                    let sent = timeout(ping_every, socket.send(Message::Ping(Vec::new().into())));
-                    sent.await.map_err(|_| Ended::Silent(ping_every))??;
-                }
+                _ = ping.tick() => keep_alive(socket, heard, limit).await?,
             }
         }
     }
@@ -198,6 +190,22 @@ impl HeadListener {
         });
         Ok(())
     }
+}
+
+fn ping_interval(limit: Duration) -> Duration {
+    // Two pings may be lost before the upstream counts as silent.
+    limit / 3
+}
+
+/// Sends a ping. Fails if the upstream was last heard too long ago.
+async fn keep_alive(socket: &mut HeadSocket, heard: Instant, limit: Duration) -> Result<(), Ended> {
+    if heard.elapsed() >= limit {
+        return Err(Ended::Silent(limit));
+    }
+    let time_max = ping_interval(limit);
+    // An upstream that reads nothing would hold up this task for ever.
+    let sent = timeout(time_max, socket.send(Message::Ping(Vec::new().into())));
+    Ok(sent.await.map_err(|_| Ended::Silent(time_max))??)
 }
 
 /// Guard that counts this WebSocket as a source of heads.

@@ -92,7 +92,18 @@ impl ConcurrencyLimit {
         history: bool,
         now: Instant,
     ) {
-        let took = took.as_secs_f64();
+        self.measure(took.as_secs_f64(), now);
+        let queue = if history { Queue::of_history(self.quickest) } else { Queue::USUAL };
+        if self.mean > queue.limit(self.quickest) {
+            self.shrink(0.8, now);
+        // A window that was not used up says nothing about a larger one.
+        } else if in_flight + 1 >= self.size() {
+            self.size = (self.size + 1.0 / self.size).min(self.max);
+        }
+    }
+
+    /// Notes the seconds that a response took.
+    fn measure(&mut self, took: f64, now: Instant) {
         let first = self.mean == 0.0;
         // One very slow answer says little: its weight is bounded.
         let seen = took.min(OUTLIER * self.mean);
@@ -103,13 +114,6 @@ impl ConcurrencyLimit {
         let forgotten = 1.0 + since.as_secs_f64() / FORGET.as_secs_f64();
         self.quickest = if first { took } else { took.min(self.quickest * forgotten) };
         self.last = Some(now);
-        let queue = if history { Queue::of_history(self.quickest) } else { Queue::USUAL };
-        if self.mean > queue.limit(self.quickest) {
-            self.shrink(0.8, now);
-        // A window that was not used up says nothing about a larger one.
-        } else if in_flight + 1 >= self.size() {
-            self.size = (self.size + 1.0 / self.size).min(self.max);
-        }
     }
 
     /// The upstream refused, or did not answer.

@@ -116,6 +116,18 @@ pub(crate) struct UpstreamMonitor {
     pub(crate) heads: watch::Receiver<Announced>,
 }
 
+/// Requests for the head of an upstream.
+struct HeadLooks {
+    /// Connections of the WebSocket when it was last heard.
+    connections: u64,
+    /// Polls that were left out since the last one.
+    skipped: u32,
+    /// Time of the last request.
+    last: Instant,
+    /// True if a far head was announced, which the next poll asks for.
+    waits: bool,
+}
+
 impl UpstreamMonitor {
     /// Watches the upstream; it never ends.
     pub(crate) async fn run(mut self) {
@@ -179,16 +191,22 @@ impl UpstreamMonitor {
             return Err(EjectReason::FalseHead(head));
         }
         self.agree(head).await?;
-        // The first upstream that is admitted decides which chain is followed.
-        if *self.pool.identity.get_or_init(|| identity) != identity {
-            let expected = *self.pool.identity.get_or_init(|| identity);
-            return Err(EjectReason::WrongChain { found: identity, expected });
-        }
+        self.choose_chain(identity)?;
         let rules = self.rules_by(form);
         // With a quorum a 0 would say that nothing is missing.
         let proven = form.map_or(head.min(self.believed()), |_| head);
         self.upstream.admit(head, proven, rules);
         self.note_head(true);
+        Ok(())
+    }
+
+    /// Has this chain followed, if it is that of the first admitted upstream.
+    fn choose_chain(&self, found: Identity) -> Result<(), EjectReason> {
+        // The first upstream that is admitted decides which chain is followed.
+        let expected = *self.pool.identity.get_or_init(|| found);
+        if expected != found {
+            return Err(EjectReason::WrongChain { found, expected });
+        }
         Ok(())
     }
 
@@ -209,14 +227,20 @@ impl UpstreamMonitor {
         }
         let block =
             block?.ok_or_else(|| EjectReason::Senseless("genesis block is missing".into()))?;
+        let genesis = self.proven_hash(&block, chain_id)?;
+        self.expect(Identity { chain_id, genesis })
+    }
+
+    /// Hash of a genesis block, which is proven here.
+    fn proven_hash(&self, block: &[u8], chain_id: u64) -> Result<Hash, EjectReason> {
         let senseless = |refusal| {
             EjectReason::Senseless(format!("genesis block does not check out: {refusal}"))
         };
         let admitted = self.config.admitted;
         let checks = Checks { chain_id, senders: false, admitted };
         let block =
-            Block::parse(&block).and_then(|block| block.check(&checks)).map_err(senseless)?;
-        self.expect(Identity { chain_id, genesis: Hash(block.hash.0) })
+            Block::parse(block).and_then(|block| block.check(&checks)).map_err(senseless)?;
+        Ok(Hash(block.hash.0))
     }
 
     /// Identity of a neve without the genesis block: in its list for mirrors or, if it
@@ -276,47 +300,51 @@ impl UpstreamMonitor {
         // once.
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         poll.tick().await; // its head was asked for just now
-        let mut skipped = 0;
-        let mut connections = self.heads.borrow_and_update().connections;
-        let (mut looked_at, mut waits) = (Instant::now(), false);
+        let connections = self.heads.borrow_and_update().connections;
+        let mut looks = HeadLooks { connections, skipped: 0, last: Instant::now(), waits: false };
         loop {
             let looked = tokio::select! {
                 error = self.upstream.failure() => return error.into(),
-                Ok(()) = self.heads.changed() => {
-                    let announced = *self.heads.borrow_and_update();
-                    let keys = announced.helicon_keys;
-                    let near = announced.height.is_none_or(|height| self.announced(height, keys));
-                    let connected = announced.connections != connections;
-                    connections = announced.connections;
-                    // A far head costs a request to believe, and a liar may announce one after another.
-                    let soon = looked_at.elapsed() < FAR_HEAD_INTERVAL;
-                    waits = !near && soon;
-                    if connected || !near && !soon {
-                        looked_at = Instant::now();
-                        self.look(connected).await
-                    } else {
-                        Ok(())
-                    }
-                }
-                _ = poll.tick() => {
-                    skipped += 1;
-                    // While announcements work, polls are needed only to confirm what they claimed.
-                    let is_open = {
-                        let state = self.upstream.state();
-                        state.unproven_head.is_some() || state.head > self.believed()
-                    };
-                    let is_due = skipped >= POLLS_SKIPPED || is_open || waits;
-                    if self.heads.borrow().live && !is_due {
-                        continue;
-                    }
-                    (skipped, waits, looked_at) = (0, false, Instant::now());
-                    self.look(false).await
-                }
+                Ok(()) = self.heads.changed() => self.hear(&mut looks).await,
+                _ = poll.tick() => self.poll(&mut looks).await,
             };
             if let Err(out) = looked {
                 return out;
             }
         }
+    }
+
+    /// Takes an announcement, and looks at the head if that is worth a request.
+    async fn hear(&mut self, looks: &mut HeadLooks) -> Result<(), EjectReason> {
+        let announced = *self.heads.borrow_and_update();
+        let keys = announced.helicon_keys;
+        let near = announced.height.is_none_or(|height| self.announced(height, keys));
+        let connected = announced.connections != looks.connections;
+        looks.connections = announced.connections;
+        // A far head costs a request to believe, and a liar may announce one after another.
+        let soon = looks.last.elapsed() < FAR_HEAD_INTERVAL;
+        looks.waits = !near && soon;
+        if connected || !near && !soon {
+            looks.last = Instant::now();
+            return self.look(connected).await;
+        }
+        Ok(())
+    }
+
+    /// Looks at the head, unless announcements make the poll needless.
+    async fn poll(&self, looks: &mut HeadLooks) -> Result<(), EjectReason> {
+        looks.skipped += 1;
+        // While announcements work, polls are needed only to confirm what they claimed.
+        let is_open = {
+            let state = self.upstream.state();
+            state.unproven_head.is_some() || state.head > self.believed()
+        };
+        let is_due = looks.skipped >= POLLS_SKIPPED || is_open || looks.waits;
+        if self.heads.borrow().live && !is_due {
+            return Ok(());
+        }
+        (looks.skipped, looks.waits, looks.last) = (0, false, Instant::now());
+        self.look(false).await
     }
 
     /// Takes an announced head. Returns false if it is too far above all others to be believed.

@@ -58,10 +58,24 @@ pub(crate) struct UpstreamPool {
 /// The pool, once following has begun, for other tasks that send requests to its upstreams.
 pub(crate) type PoolSlot = Arc<OnceLock<Arc<UpstreamPool>>>;
 
+/// Key of a need that waits: its purpose, its height, and its number among all needs.
+type NeedKey = (Priority, u64, u64);
+/// Need that waits, and the place for its permit.
+type WaitingNeed = (FetchNeed, oneshot::Sender<FetchPermit>);
+
 #[derive(Default)]
 struct Waiting {
-    needs: BTreeMap<(Priority, u64, u64), (FetchNeed, oneshot::Sender<FetchPermit>)>,
+    needs: BTreeMap<NeedKey, WaitingNeed>,
     count: u64,
+}
+
+impl Waiting {
+    /// First need, or the next one behind `passed`.
+    fn after(&self, passed: Option<NeedKey>) -> Option<(NeedKey, &WaitingNeed)> {
+        let after = passed.map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.needs.range((after, Bound::Unbounded)).next();
+        next.map(|(key, need)| (*key, need))
+    }
 }
 
 /// Permit to request one height from one upstream.
@@ -72,6 +86,16 @@ pub(crate) struct FetchPermit {
     pub(crate) upstream: Arc<Upstream>,
     purpose: Priority,
     at: Instant,
+}
+
+/// States of all admitted upstreams together.
+struct AdmittedStates {
+    /// Numbers and heights; the rules are not in it.
+    sight: PoolState,
+    /// Upstreams that answer by the rules of Helicon.
+    helicon: usize,
+    /// Forms of the heads that were announced, true for the keys of v1.15.
+    keys: Vec<bool>,
 }
 
 /// Consequence of a call that failed.
@@ -107,22 +131,7 @@ impl UpstreamPool {
 
     /// Notes that an upstream was admitted or ejected, or has a new head.
     pub(crate) fn changed(&self, connected: bool) {
-        let (mut next, mut helicon) = (PoolState::default(), 0);
-        let (mut heads, mut proven, mut keys) = (Vec::new(), Vec::new(), Vec::new());
-        for upstream in &self.upstreams {
-            let state = upstream.state();
-            if state.admitted {
-                next.admitted += 1;
-                next.in_use += usize::from(state.is_in_use());
-                keys.extend(state.helicon_keys);
-                heads.push(state.head);
-                proven.push(state.proven);
-                helicon += usize::from(state.rules == Rules::Helicon);
-            }
-        }
-        next.head = heads.iter().copied().max().unwrap_or_default();
-        next.common = reached_by(heads, next.admitted / 2 + 1);
-        next.proven = reached_by(proven, self.quorum);
+        let AdmittedStates { sight: mut next, helicon, keys } = self.admitted_states();
         // The form of an answer is in no hash: one upstream of several could lie, also while the others are away.
         let needed = RULES_AGREE.min(self.upstreams.len()).max(1);
         let asynchronous = self.asynchronous.load(Ordering::Relaxed);
@@ -140,6 +149,26 @@ impl UpstreamPool {
             std::mem::replace(sight, next) != next
         });
         self.wake.notify_one();
+    }
+
+    fn admitted_states(&self) -> AdmittedStates {
+        let (mut sight, mut helicon) = (PoolState::default(), 0);
+        let (mut heads, mut proven, mut keys) = (Vec::new(), Vec::new(), Vec::new());
+        for upstream in &self.upstreams {
+            let state = upstream.state();
+            if state.admitted {
+                sight.admitted += 1;
+                sight.in_use += usize::from(state.is_in_use());
+                keys.extend(state.helicon_keys);
+                heads.push(state.head);
+                proven.push(state.proven);
+                helicon += usize::from(state.rules == Rules::Helicon);
+            }
+        }
+        sight.head = heads.iter().copied().max().unwrap_or_default();
+        sight.common = reached_by(heads, sight.admitted / 2 + 1);
+        sight.proven = reached_by(proven, self.quorum);
+        AdmittedStates { sight, helicon, keys }
     }
 
     /// Takes the error of a call to an upstream, whatever the call was for. An upstream that throttles works.
@@ -235,11 +264,7 @@ impl UpstreamPool {
         let (mut later, mut passed, mut refused) = (None, None, 0);
         let mut waiting = self.waiting();
         while refused < REFUSED_MAX {
-            let after = passed.map_or(Bound::Unbounded, Bound::Excluded);
-            let Some((&key, (need, grant))) = waiting.needs.range((after, Bound::Unbounded)).next()
-            else {
-                break;
-            };
+            let Some((key, (need, grant))) = waiting.after(passed) else { break };
             passed = Some(key);
             // A waiter that has gone takes no permit.
             let picked = if grant.is_closed() { None } else { Some(self.pick(need, now)) };
@@ -248,8 +273,7 @@ impl UpstreamPool {
                 refused += 1;
                 continue;
             }
-            let gone = waiting.needs.remove(&key);
-            if let (Some(Ok(lease)), Some((_, grant))) = (picked, gone) {
+            if let (Some(Ok(lease)), Some((_, grant))) = (picked, waiting.needs.remove(&key)) {
                 drop(grant.send(lease)); // if its waiter has gone, dropping the permit frees its place
             }
         }

@@ -5,13 +5,14 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use neve_archive::Manifest;
 use neve_chain::{Checks, Settlement};
 use neve_jsonrpc::Rules;
 use neve_record::assemble::Assembled;
 use neve_record::audit::audit;
 use neve_store::residency::loaded;
 use neve_store::verify::{Finding, Stored, Visitor};
-use neve_store::{Hash, PartialSegment};
+use neve_store::{Hash, PartialSegment, SealedPage};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tracing::{info, warn};
@@ -25,6 +26,7 @@ use crate::archive::{ArchiveSource, Failed, identity_of};
 use crate::client::Backoff;
 use crate::config::Anchor;
 use crate::fetch::{Follower, HeightFetcher, unsettled};
+use crate::shared::{IngestBudget, IngestReservation};
 
 /// Wait after an attempt that failed: the first, and the longest.
 const AGAIN_FIRST: Duration = Duration::from_secs(1);
@@ -112,30 +114,43 @@ async fn begin(
     let (height, heights) = (anchor.height, manifest.heights());
     let entry = manifest.segment_of(height);
     let entry = entry.ok_or(TransferError::Source(Failed::NoHeight { height, heights }))?;
-    // A store that has heights keeps its rules, and refuses another chain.
+    bind(follower, &manifest).await?;
+    let segment = received(follower, archive, &manifest, entry).await?;
+    let (mut incoming, settled) = append_settled(follower, source, segment, anchor).await?;
+    spawn_blocking(move || incoming.restart()).await??; // its file is not needed any more
+    let settled = settled.map_err(ArchiveTransferError::Segment)?;
+    archive.accept();
+    Ok(settled)
+}
+
+/// Binds the store to the archive's chain. A store that has heights keeps its rules, and refuses another chain.
+async fn bind(follower: &Follower, manifest: &Manifest) -> Result<(), BackfillError> {
     let known = follower.serving.identity().map(|_| follower.serving.rules());
     let rules = known.unwrap_or(Rules::BeforeHelicon);
-    follower.ingest.bind(identity_of(&manifest), rules).await??;
-    let (incoming, _) = received(follower, archive, &manifest, entry).await?;
+    Ok(follower.ingest.bind(identity_of(manifest), rules).await??)
+}
+
+/// Stores the heights of a segment that the anchor settles. Returns the segment, and the highest of them.
+async fn append_settled(
+    follower: &Follower,
+    source: &HeightFetcher,
+    (incoming, page): (PartialSegment, SealedPage),
+    anchor: Anchor,
+) -> Result<(PartialSegment, Result<u64, SegmentError>), ArchiveTransferError> {
     let (checks, head) = (checks(follower, source), head(follower));
-    let (mut incoming, settled) = spawn_blocking(move || {
+    let (incoming, settled) = spawn_blocking(move || {
         let settled = settled_height(&incoming, anchor, head, checks)?;
         Ok::<_, neve_store::Error>((incoming, settled))
     })
     .await??;
-    let appended = match settled {
-        Ok(settled) => {
-            info!(first = entry.first, last = settled.height, anchor = height, "archive begins");
-            let heights = head.map_or(0, |(head, _)| head + 1)..=settled.height;
-            incoming = append(follower, incoming, heights, settled.rules, checks).await?;
-            Ok(settled.height)
-        }
-        Err(wrong) => Err(TransferError::Segment(wrong)),
+    let Settled { height: last, rules } = match settled {
+        Ok(settled) => settled,
+        Err(wrong) => return Ok((incoming, Err(wrong))),
     };
-    spawn_blocking(move || incoming.restart()).await??; // its file is not needed any more
-    let settled = appended?;
-    archive.accept();
-    Ok(settled)
+    info!(first = page.base, last, anchor = anchor.height, "archive begins");
+    let heights = head.map_or(0, |(head, _)| head + 1)..=last;
+    let incoming = append(follower, incoming, heights, rules, checks).await?;
+    Ok((incoming, Ok(last)))
 }
 
 /// Heights that the anchor proves.
@@ -159,24 +174,7 @@ fn settled_height(
     let mut look =
         UpToAnchor { inner, anchor: anchor.height, head, first: None, found: None, joins: false };
     incoming.verify(&mut look)?;
-    let UpToAnchor { inner, first, found, joins, .. } = look;
-    if let Some(wrong) = inner.wrong {
-        return Ok(Err(wrong));
-    }
-    if found != Some(Hash(anchor.hash.0)) {
-        return Ok(Err(SegmentError::anchor(anchor.height, found)));
-    }
-    if let Some((height, hash)) = head.filter(|_| !joins) {
-        return Ok(Err(SegmentError::apart(height, hash)));
-    }
-    let settled = inner.window.settled().filter(|settled| first.is_some_and(|f| f <= *settled));
-    // Behind an asynchronous header some heights are always unsettled.
-    let rules = match settled {
-        Some(settled) if settled == anchor.height => Rules::BeforeHelicon,
-        _ => Rules::Helicon,
-    };
-    let settled = settled.map(|height| Settled { height, rules });
-    Ok(settled.ok_or_else(|| SegmentError::anchor(anchor.height, None)))
+    Ok(look.settled(anchor))
 }
 
 /// Passes records up to the anchor on, and notes its hash.
@@ -188,6 +186,30 @@ struct UpToAnchor {
     found: Option<Hash>,
     /// True if the store's newest block is the parent of one of them.
     joins: bool,
+}
+
+impl UpToAnchor {
+    /// Returns the heights that the anchor proves, after all records were seen.
+    fn settled(self, anchor: Anchor) -> Result<Settled, SegmentError> {
+        let Self { inner, head, first, found, joins, .. } = self;
+        if let Some(wrong) = inner.wrong {
+            return Err(wrong);
+        }
+        if found != Some(Hash(anchor.hash.0)) {
+            return Err(SegmentError::anchor(anchor.height, found));
+        }
+        if let Some((height, hash)) = head.filter(|_| !joins) {
+            return Err(SegmentError::apart(height, hash));
+        }
+        let settled = inner.window.settled().filter(|settled| first.is_some_and(|f| f <= *settled));
+        // Behind an asynchronous header some heights are always unsettled.
+        let rules = match settled {
+            Some(settled) if settled == anchor.height => Rules::BeforeHelicon,
+            _ => Rules::Helicon,
+        };
+        let settled = settled.map(|height| Settled { height, rules });
+        settled.ok_or_else(|| SegmentError::anchor(anchor.height, None))
+    }
 }
 
 impl Visitor for UpToAnchor {
@@ -223,14 +245,8 @@ async fn append(
         incoming.verify(&mut sender).map(|_| incoming)
     });
     let budget = follower.budget.consumer();
-    while let Some(assembled) = records.recv().await {
-        let Assembled { record, .. } = assembled;
-        let mut room = loop {
-            match budget.take(true) {
-                Some(room) => break room,
-                None => budget.freed(true).await,
-            }
-        };
+    while let Some(Assembled { record, .. }) = records.recv().await {
+        let mut room = reserved(&budget).await;
         budget.fit(&mut room, record.encoded_len());
         follower.ingest.append(record, rules, room).await?;
     }
@@ -238,6 +254,16 @@ async fn append(
     // The file is removed afterwards, so all of its heights must be stored by now.
     follower.ingest.barrier().await?;
     Ok(incoming)
+}
+
+/// Reserves memory for one height, as soon as the budget allows it.
+async fn reserved(budget: &IngestBudget) -> IngestReservation {
+    loop {
+        match budget.take(true) {
+            Some(room) => return room,
+            None => budget.freed(true).await,
+        }
+    }
 }
 
 /// Makes records again and sends them.

@@ -34,45 +34,47 @@ async fn next_step(
     source: &HeightFetcher,
     archive: &Arc<ArchiveSource>,
 ) -> Result<BackfillStep, BackfillError> {
-    let heights = match wanted_heights(follower) {
+    let heights = match heights_to_take(follower, archive) {
         Ok(heights) => heights,
-        Err(step) => {
-            if matches!(step, BackfillStep::Ask { .. }) {
-                archive.wants_nothing(); // all is here
-            }
-            return Ok(step);
-        }
+        Err(step) => return Ok(step),
     };
-    if archive.rests() {
-        return Ok(BackfillStep::Ask { from: 0 });
-    }
-    let manifest = match archive.manifest().await {
-        Ok(manifest) => manifest,
+    match own_manifest(follower, archive).await {
+        Ok(manifest) => {
+            let manifest = &manifest;
+            ArchiveSegments { follower, source, archive, manifest }.take_joining(heights).await
+        }
         Err(why) => {
-            archive.say(Some(&why.to_string()));
-            return Ok(BackfillStep::Ask { from: 0 });
+            archive.say(Some(&why));
+            Ok(BackfillStep::Ask { from: 0 })
         }
-    };
-    if follower.serving.identity() != Some(identity_of(&manifest)) {
-        archive.say(Some(&format!("it has {}", identity_of(&manifest))));
-        return Ok(BackfillStep::Ask { from: 0 });
     }
-    if let Err(why) = has_own_range(follower, &manifest) {
-        archive.say(Some(&why.to_string()));
-        return Ok(BackfillStep::Ask { from: 0 });
+}
+
+/// Heights that segments of the archive may bring now; without any, the next step.
+fn heights_to_take(
+    follower: &Follower,
+    archive: &ArchiveSource,
+) -> Result<Range<u64>, BackfillStep> {
+    let heights = wanted_heights(follower).inspect_err(|step| {
+        if matches!(step, BackfillStep::Ask { .. }) {
+            archive.wants_nothing(); // all is here
+        }
+    })?;
+    if archive.rests() { Err(BackfillStep::Ask { from: 0 }) } else { Ok(heights) }
+}
+
+/// Returns the archive's manifest, or why it is of no use to this store.
+async fn own_manifest(
+    follower: &Follower,
+    archive: &ArchiveSource,
+) -> Result<Arc<Manifest>, String> {
+    let manifest = archive.manifest().await.map_err(|why| why.to_string())?;
+    let identity = identity_of(&manifest);
+    if follower.serving.identity() != Some(identity) {
+        return Err(format!("it has {identity}"));
     }
-    let joining = joining(&manifest, &heights);
-    if joining.is_empty() {
-        archive.wants_nothing(); // a segment that failed was dropped, or its heights came one by one
-    }
-    let is_taken = |entry: &SegmentEntry| !archive.is_refused(entry);
-    let wanted: Vec<_> = joining.into_iter().take_while(is_taken).collect();
-    if wanted.is_empty() {
-        return Ok(BackfillStep::Ask { from: below(&manifest, heights.end) });
-    }
-    let manifest = &manifest;
-    let segments = ArchiveSegments { follower, source, archive, manifest };
-    take_all(follower, source, &segments, wanted, AHEAD).await
+    has_own_range(follower, &manifest).map_err(|why| why.to_string())?;
+    Ok(manifest)
 }
 
 /// Compares the length of an archive's ranges with that of the store's. Each packed file takes a map of the kernel, and
@@ -111,6 +113,22 @@ struct ArchiveSegments<'f> {
     source: &'f HeightFetcher,
     archive: &'f ArchiveSource,
     manifest: &'f Manifest,
+}
+
+impl ArchiveSegments<'_> {
+    /// Takes the segments that join the first height. Returns the next step.
+    async fn take_joining(&self, heights: Range<u64>) -> Result<BackfillStep, BackfillError> {
+        let joining = joining(self.manifest, &heights);
+        if joining.is_empty() {
+            self.archive.wants_nothing(); // a segment that failed was dropped, or its heights came one by one
+        }
+        let is_taken = |entry: &SegmentEntry| !self.archive.is_refused(entry);
+        let wanted: Vec<_> = joining.into_iter().take_while(is_taken).collect();
+        if wanted.is_empty() {
+            return Ok(BackfillStep::Ask { from: below(self.manifest, heights.end) });
+        }
+        take_all(self.follower, self.source, self, wanted, AHEAD).await
+    }
 }
 
 impl SegmentSource for ArchiveSegments<'_> {
@@ -168,10 +186,9 @@ pub(super) async fn received(
         let is_whole = incoming.write(&bytes)? && incoming.is_whole();
         let page = incoming.page().filter(|_| is_whole).cloned();
         let page = page.filter(|page| (page.identity, page.base, page.records) == expected);
-        match page {
-            Some(page) => Ok(Some((incoming, page))),
-            None => incoming.restart().map(|()| None), // another file than the manifest names
-        }
+        // Another file than the manifest names.
+        let Some(page) = page else { return incoming.restart().map(|()| None) };
+        Ok(Some((incoming, page)))
     });
     let received = written.await?.map_err(BackfillError::from)?;
     received.ok_or_else(|| TransferError::Segment(SegmentError::another()))

@@ -12,7 +12,7 @@ use tracing::debug;
 
 use crate::client::{Backoff, CallError};
 use crate::fetch::{HeightFetcher, refuse};
-use crate::upstream::{AfterFailure, FetchNeed, Priority, Upstream};
+use crate::upstream::{AfterFailure, FetchNeed, FetchPermit, Priority, Upstream};
 
 /// Headers in a batch: some 2 KB each.
 const HEADERS_A_BATCH: u64 = 100;
@@ -29,15 +29,12 @@ pub(crate) async fn hashes(
     heights: RangeInclusive<u64>,
     last: Hash,
 ) -> Vec<Hash> {
-    let (mut low, mut high) = (*heights.start(), *heights.end());
-    let (mut descending, mut most) = (Vec::new(), HEADERS_A_BATCH);
-    let mut known = last;
-    loop {
-        let from = low.max((high + 1).saturating_sub(most));
+    let (mut low, mut end) = (*heights.start(), heights.end() + 1);
+    let (mut known, mut most) = (last, HEADERS_A_BATCH);
+    let mut descending = Vec::new();
+    while low < end {
+        let (from, high) = (low.max(end.saturating_sub(most)), end - 1);
         let Some(batch) = linked(source, from..=high, known).await else {
-            if from == high {
-                break;
-            }
             // Upstreams that lack a height lack those below it, and may have those above it.
             (low, most) = (from + 1, (high - from).div_ceil(2));
             continue;
@@ -45,11 +42,7 @@ pub(crate) async fn hashes(
         descending.extend(batch.iter().rev().map(|(hash, _)| *hash));
         known = batch.first().map_or(known, |(_, parent)| *parent);
         // One by one they may end early, at a failed request.
-        let lowest = (high + 1).saturating_sub(batch.len() as u64);
-        if lowest <= low {
-            break;
-        }
-        high = lowest - 1;
+        end = end.saturating_sub(batch.len() as u64);
     }
     descending.reverse();
     descending
@@ -62,37 +55,66 @@ async fn linked(
     heights: RangeInclusive<u64>,
     last: Hash,
 ) -> Option<Vec<(Hash, Hash)>> {
-    let mut need = FetchNeed::new(*heights.end(), Priority::Backfill);
-    let (mut again, mut absent) = (Backoff::new(AGAIN_FIRST, AGAIN_MAX), 0);
+    let need = FetchNeed::new(*heights.end(), Priority::Backfill);
+    let again = Backoff::new(AGAIN_FIRST, AGAIN_MAX);
+    let mut attempts = HeaderAttempts { source, heights, need, again, absent: 0 };
     loop {
-        let lease = source.pool.lease(need.clone()).await;
-        let upstream = &lease.upstream;
-        match requested(upstream, heights.clone(), last).await {
+        let lease = source.pool.lease(attempts.need.clone()).await;
+        match requested(&lease.upstream, attempts.heights.clone(), last).await {
             Ok(Ok(linked)) => return Some(linked),
             Ok(Err(Broken::Missing)) => {
-                upstream.mark_missing(*heights.start());
-                absent += 1;
-                if source.is_absent(*heights.start(), absent) {
+                if attempts.note_lack(&lease) {
                     return None;
                 }
-                need.not(lease.place, AGAIN_ABSENT);
             }
-            Ok(Err(Broken::False(why))) => {
-                refuse(*heights.end(), Some(&upstream.name), "backfill_link", &why);
-                upstream.penalize("backfill_link", &format!("block {}: {why}", heights.end()));
-                need.not(lease.place, again.wait());
-            }
+            Ok(Err(Broken::False(why))) => attempts.reject(&lease, &why),
+            Err(error) => attempts.after(&lease, error),
+        }
+    }
+}
+
+/// Attempts at the headers of some heights.
+struct HeaderAttempts<'s> {
+    source: &'s HeightFetcher,
+    heights: RangeInclusive<u64>,
+    need: FetchNeed,
+    again: Backoff,
+    /// Responses without the headers.
+    absent: u32,
+}
+
+impl HeaderAttempts<'_> {
+    /// Notes that an upstream lacks the headers. Returns true if all upstreams lack the first.
+    fn note_lack(&mut self, lease: &FetchPermit) -> bool {
+        lease.upstream.mark_missing(*self.heights.start());
+        self.absent += 1;
+        self.need.not(lease.place, AGAIN_ABSENT);
+        self.source.is_absent(*self.heights.start(), self.absent)
+    }
+
+    /// Penalizes an upstream that sent false headers.
+    fn reject(&mut self, lease: &FetchPermit, why: &str) {
+        let (upstream, last) = (&lease.upstream, *self.heights.end());
+        refuse(last, Some(&upstream.name), "backfill_link", why);
+        upstream.penalize("backfill_link", &format!("block {last}: {why}"));
+        self.need.not(lease.place, self.again.wait());
+    }
+
+    /// Decides after a failed request which upstream is not asked for a while.
+    fn after(&mut self, lease: &FetchPermit, error: CallError) {
+        let upstream = &lease.upstream;
+        match error {
             // A pause of its own: no height comes meanwhile that would end one of `throttles`.
-            Err(CallError::Throttled { after, .. }) => {
-                upstream.pause(after.unwrap_or_default().max(again.wait()));
+            CallError::Throttled { after, .. } => {
+                upstream.pause(after.unwrap_or_default().max(self.again.wait()));
             }
-            Err(error @ CallError::Rpc { .. }) => {
+            error @ CallError::Rpc { .. } => {
                 debug!(%error, upstream = upstream.name, "upstream sends no headers");
-                need.not(lease.place, again.wait());
+                self.need.not(lease.place, self.again.wait());
             }
-            Err(error) => {
-                if source.pool.failed(upstream, error) == AfterFailure::Tolerated {
-                    need.not(lease.place, again.wait());
+            error => {
+                if self.source.pool.failed(upstream, error) == AfterFailure::Tolerated {
+                    self.need.not(lease.place, self.again.wait());
                 }
             }
         }

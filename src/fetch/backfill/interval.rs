@@ -53,9 +53,8 @@ impl<'f> BackfillInterval<'f> {
 
     /// Publishes the interval, or the upper part of it that can be had and proven.
     pub(super) async fn run(mut self) -> Result<(), BackfillError> {
-        let reader = &self.follower.serving.reader;
         let last = *self.interval.end();
-        let parent = parent_of(reader, last + 1).await;
+        let parent = parent_of(&self.follower.serving.reader, last + 1).await;
         // The proven block above names the hash of the last one here: all else follows from it.
         let parent = parent.ok_or(BackfillError::Unreadable)?;
         let hashes = header_chain::hashes(self.source, self.interval.clone(), parent).await;
@@ -80,24 +79,15 @@ impl<'f> BackfillInterval<'f> {
     /// Fetches the blocks of these hashes, and publishes them.
     async fn publish(&mut self, hashes: &[Hash]) -> Result<(), BackfillError> {
         let begun = Instant::now();
-        let reader = &self.follower.serving.reader;
         let (first, last) = (*self.interval.start(), *self.interval.end());
-        let before = first.checked_sub(1);
-        let rebuilt =
-            unsettled::rebuild(reader, self.source, before, Priority::Backfill, self.checks).await;
-        let Rebuilt { mut window, givers, is_whole } = rebuilt;
-        self.givers = givers.into_iter().filter_map(|(at, by)| Some((at, by?))).collect();
-        self.is_settled_below = is_whole;
+        let mut window = self.rebuilt_window().await;
         let history = self.follower.ingest.history().await??;
         match self.fill(hashes, &mut window, &history).await {
             Ok(()) => {}
             Err(BackfillError::Ended) => {
                 // The thread that writes has ended: its own error says why.
-                return Err(history
-                    .finish()
-                    .await?
-                    .err()
-                    .map_or(BackfillError::Ended, BackfillError::from));
+                let why = history.finish().await?.err();
+                return Err(why.map_or(BackfillError::Ended, BackfillError::from));
             }
             Err(BackfillError::Disproved(disproof)) => {
                 self.blame(&disproof);
@@ -111,6 +101,18 @@ impl<'f> BackfillInterval<'f> {
         let heights = self.follower.ingest.prepend(built).await??;
         info!(first, last, heights, elapsed = ?begun.elapsed(), "heights backfilled");
         Ok(())
+    }
+
+    /// Rebuilds the window of unsettled heights below the interval, and notes their givers.
+    async fn rebuilt_window(&mut self) -> Settlement {
+        let before = self.interval.start().checked_sub(1);
+        let reader = &self.follower.serving.reader;
+        let rebuilt =
+            unsettled::rebuild(reader, self.source, before, Priority::Backfill, self.checks).await;
+        let Rebuilt { window, givers, is_whole } = rebuilt;
+        self.givers = givers.into_iter().filter_map(|(at, by)| Some((at, by?))).collect();
+        self.is_settled_below = is_whole;
+        window
     }
 
     /// Fetches and writes the heights aside.

@@ -18,7 +18,7 @@ use super::transfer::{
 };
 use crate::client::Backoff;
 use crate::fetch::{Follower, HeightFetcher};
-use crate::mirror::{Channel, Form, Listed, Listing, MirrorSource, SourceError};
+use crate::mirror::{ByteStream, Channel, Form, Listed, Listing, MirrorSource, SourceError};
 
 /// Files that are taken before the list is read again.
 const FILES_MAX: usize = 1024;
@@ -82,41 +82,19 @@ pub(super) async fn fill(
     if let Some(step) = quiet.step(heights.end, Instant::now()) {
         return Ok(step);
     }
-    let listing = match peer.list().await {
-        Ok(listing) => listing,
-        Err(why) => {
-            peer.say(Channel::Files, Some(&why));
-            return Ok(BackfillStep::Ask { from: 0 });
-        }
+    let Some(listing) = own_list(follower, peer).await else {
+        return Ok(BackfillStep::Ask { from: 0 });
     };
-    let ours = follower.serving.identity();
-    if listing.identity() != ours {
-        return Ok(BackfillStep::Ask { from: 0 }); // its monitor has said so
-    }
-    let (run, own) = (unbroken(&listing, peer, heights.clone()), follower.ingest.range_blocks());
-    let held = follower.serving.reader.usage().segments;
-    let is_taken = |(place, file): &(usize, &(Form, Listed))| may_take(file, own, held + place);
-    let wanted: Vec<_> =
-        run.iter().enumerate().take_while(is_taken).map(|(_, file)| *file).collect();
-    let bases: Vec<u64> = wanted.iter().map(|(_, listed)| listed.base).collect();
-    // A source that begins other files each time would fill the disk with beginnings.
-    forget_others(follower, move |base| bases.contains(&base)).await?;
-    if wanted.is_empty() {
-        let Some((form, Listed { records: found, .. })) = run.first().copied() else {
-            let step = below(&listing, heights.end, follower.endpoints.len() == 1);
-            return Ok(quiet.note(heights.end, step, Instant::now()));
-        };
-        peer.say(Channel::Files, Some(&not_taken(form, found, own)));
-        // Down to the next file that is taken: an interval becomes a segment, and must not be as short as theirs.
-        let others = run.iter().take_while(|file| !may_take(file, own, held));
-        let from = others.last().map_or(0, |(_, lowest)| lowest.base);
-        return Ok(BackfillStep::Ask { from });
-    }
-    peer.say(Channel::Files, None);
-    let lowest = listing.first.unwrap_or_default();
-    let segments = MirrorSegments { follower, source, peer, lowest, downloads: Semaphore::new(1) };
-    let ahead = follower.config.prove_threads.min(8) + 1;
-    take_all(follower, source, &segments, wanted, ahead).await
+    let segments = MirrorSegments::new(follower, source, peer, &listing);
+    segments.take_below(&listing, heights, quiet).await
+}
+
+/// Returns the list of the peer, if it comes and is of this chain.
+async fn own_list(follower: &Follower, peer: &MirrorSource) -> Option<Listing> {
+    let listing = peer.list().await;
+    let listing = listing.inspect_err(|why| peer.say(Channel::Files, Some(why))).ok()?;
+    // Of another chain the monitor has said so.
+    Some(listing).filter(|listing| listing.identity() == follower.serving.identity())
 }
 
 /// Removes what has arrived of files whose first height `keeps` does not take.
@@ -176,8 +154,64 @@ struct MirrorSegments<'f> {
     peer: &'f Arc<MirrorSource>,
     /// The lowest height that the peer has.
     lowest: u64,
+    /// Segments that the store has.
+    held: usize,
     /// A place for one download: those before it are proven meanwhile.
     downloads: Semaphore,
+}
+
+impl<'f> MirrorSegments<'f> {
+    fn new(
+        follower: &'f Follower,
+        source: &'f HeightFetcher,
+        peer: &'f Arc<MirrorSource>,
+        listing: &Listing,
+    ) -> Self {
+        let lowest = listing.first.unwrap_or_default();
+        let held = follower.serving.reader.usage().segments;
+        Self { follower, source, peer, lowest, held, downloads: Semaphore::new(1) }
+    }
+
+    /// Takes files of an unbroken run down from the end of `heights`. Returns the next step.
+    async fn take_below(
+        &self,
+        listing: &Listing,
+        heights: Range<u64>,
+        quiet: &mut QuietSource,
+    ) -> Result<BackfillStep, BackfillError> {
+        let end = heights.end;
+        let run = unbroken(listing, self.peer, heights);
+        let wanted = self.taken(&run);
+        let bases: Vec<u64> = wanted.iter().map(|(_, listed)| listed.base).collect();
+        // A source that begins other files each time would fill the disk with beginnings.
+        forget_others(self.follower, move |base| bases.contains(&base)).await?;
+        let Some(first) = run.first() else {
+            let step = below(listing, end, self.follower.endpoints.len() == 1);
+            return Ok(quiet.note(end, step, Instant::now()));
+        };
+        if wanted.is_empty() {
+            return Ok(self.step_over(first, &run));
+        }
+        self.peer.say(Channel::Files, None);
+        let ahead = self.follower.config.prove_threads.min(8) + 1;
+        take_all(self.follower, self.source, self, wanted, ahead).await
+    }
+
+    /// Files of a run that are taken, down to the first one that is not.
+    fn taken(&self, run: &[(Form, Listed)]) -> Vec<(Form, Listed)> {
+        let (own, held) = (self.follower.ingest.range_blocks(), self.held);
+        let is_taken = |(place, file): &(usize, &(Form, Listed))| may_take(file, own, held + place);
+        run.iter().enumerate().take_while(is_taken).map(|(_, file)| *file).collect()
+    }
+
+    /// Says why the first file of a run is not taken. Returns the step down to the next file that is.
+    fn step_over(&self, (form, first): &(Form, Listed), run: &[(Form, Listed)]) -> BackfillStep {
+        let own = self.follower.ingest.range_blocks();
+        self.peer.say(Channel::Files, Some(&not_taken(*form, first.records, own)));
+        // An interval becomes a segment, and must not be as short as theirs.
+        let others = run.iter().take_while(|file| !may_take(file, own, self.held));
+        BackfillStep::Ask { from: others.last().map_or(0, |(_, lowest)| lowest.base) }
+    }
 }
 
 impl SegmentSource for MirrorSegments<'_> {
@@ -292,36 +326,14 @@ impl MirrorTransfer<'_> {
 
     /// `None` if it is not whole yet.
     async fn attempt(&self) -> Result<Option<PartialSegment>, MirrorError> {
-        let (form, base) = (self.form, self.listed.base);
-        let mut incoming = self.incoming().await?;
+        let incoming = self.incoming().await?;
         if incoming.is_whole() {
             return Ok(Some(incoming));
         }
-        let (have, tag) = (incoming.have(), incoming.page().map(|page| page.tag.clone()));
-        let asked = self.peer.file(form, base, have, tag.as_deref()).await;
-        let (from, mut pieces) = asked.map_err(TransferError::Source)?;
-        // The source has another file of this name by now, so the beginning here does not belong to it.
-        if from != have {
-            incoming = tokio::task::spawn_blocking(move || incoming.restart().map(|()| incoming))
-                .await??;
-        }
-        info!(base, from, upstream = self.peer.name, "segment requested");
+        let (incoming, mut pieces) = self.requested(incoming).await?;
         let (out, arrived) = mpsc::channel(PIECES_AHEAD);
         let writing = tokio::task::spawn_blocking(move || write(incoming, arrived));
-        let broken = loop {
-            match pieces.next().await {
-                Ok(Some(bytes)) => {
-                    counter!("neve_mirror_received_segment_bytes_total")
-                        .increment(bytes.len() as u64);
-                    if out.send(bytes).await.is_err() {
-                        break None; // writing says why
-                    }
-                }
-                Ok(None) => break None,
-                Err(why) => break Some(why),
-            }
-        };
-        drop(out); // the writing thread ends once no sender is left
+        let broken = pass_on(&mut pieces, out).await;
         let Some(incoming) = writing.await?? else {
             self.forget().await?;
             return Err(TransferError::Source(SourceError::Malformed(NO_SEGMENT.into())));
@@ -331,6 +343,40 @@ impl MirrorTransfer<'_> {
             _ if incoming.is_whole() => Ok(Some(incoming)),
             Some(why) => Err(TransferError::Source(why)),
             None => Ok(None),
+        }
+    }
+
+    /// Requests the rest of the file. Returns the beginning that it continues, and its bytes as they come.
+    async fn requested(
+        &self,
+        mut incoming: PartialSegment,
+    ) -> Result<(PartialSegment, ByteStream), MirrorError> {
+        let (form, base) = (self.form, self.listed.base);
+        let (have, tag) = (incoming.have(), incoming.page().map(|page| page.tag.clone()));
+        let asked = self.peer.file(form, base, have, tag.as_deref()).await;
+        let (from, pieces) = asked.map_err(TransferError::Source)?;
+        // The source has another file of this name by now, so the beginning here does not belong to it.
+        if from != have {
+            incoming = tokio::task::spawn_blocking(move || incoming.restart().map(|()| incoming))
+                .await??;
+        }
+        info!(base, from, upstream = self.peer.name, "segment requested");
+        Ok((incoming, pieces))
+    }
+}
+
+/// Passes bytes on to the thread that writes them, which ends once the sender is gone. Returns the error that ended them.
+async fn pass_on(pieces: &mut ByteStream, out: mpsc::Sender<Bytes>) -> Option<SourceError> {
+    loop {
+        match pieces.next().await {
+            Ok(Some(bytes)) => {
+                counter!("neve_mirror_received_segment_bytes_total").increment(bytes.len() as u64);
+                if out.send(bytes).await.is_err() {
+                    return None; // writing says why
+                }
+            }
+            Ok(None) => return None,
+            Err(why) => return Some(why),
         }
     }
 }

@@ -50,15 +50,18 @@ pub(crate) async fn repair_all(follower: Arc<Follower>, source: HeightFetcher) {
             Ok(()) => drop(failed.remove(&next.base)),
             // The writer has stopped for good, and said why.
             Err(BackfillError::Writer(_)) => return,
-            Err(why) => {
-                let new = || (Backoff::new(AGAIN_FIRST, AGAIN_MAX), Instant::now());
-                let (backoff, again) = failed.entry(next.base).or_insert_with(new);
-                let retry_in = backoff.wait();
-                *again = Instant::now() + retry_in;
-                warn!(segment = next.base, error = %why, ?retry_in, "segment not repaired");
-            }
+            Err(why) => put_off(&mut failed, next.base, &why),
         }
     }
+}
+
+/// Puts a segment off after a repair that failed.
+fn put_off(failed: &mut HashMap<u64, (Backoff, Instant)>, segment: u64, why: &BackfillError) {
+    let new = || (Backoff::new(AGAIN_FIRST, AGAIN_MAX), Instant::now());
+    let (backoff, again) = failed.entry(segment).or_insert_with(new);
+    let retry_in = backoff.wait();
+    *again = Instant::now() + retry_in;
+    warn!(segment, error = %why, ?retry_in, "segment not repaired");
 }
 
 /// Repairs the segment that begins at `base`.
@@ -68,12 +71,7 @@ pub(crate) async fn segment(
     base: u64,
 ) -> Result<(), BackfillError> {
     let Some(repair) = follower.ingest.repair(base).await?? else { return Ok(()) };
-    // It reads records that were not read yet, which waits for the disk.
-    let (repair, damaged) = spawn_blocking(move || {
-        let damaged = repair.damaged();
-        (repair, damaged)
-    })
-    .await?;
+    let (repair, damaged) = with_damaged(repair).await?;
     let reader = &follower.serving.reader;
     let wanted = hashes(source, reader, &repair, &damaged).await?;
     let checks = BackfillInterval::new(follower, source, repair.heights()).checks;
@@ -89,6 +87,15 @@ pub(crate) async fn segment(
     Ok(())
 }
 
+/// Finds the damaged heights. It reads records that were not read yet, which waits for the disk.
+async fn with_damaged(repair: Repair) -> Result<(Repair, Vec<u64>), BackfillError> {
+    let found = spawn_blocking(move || {
+        let damaged = repair.damaged();
+        (repair, damaged)
+    });
+    Ok(found.await?)
+}
+
 /// Height and hash of each damaged record, ascending.
 async fn hashes(
     source: &HeightFetcher,
@@ -98,28 +105,34 @@ async fn hashes(
 ) -> Result<Vec<(u64, Hash)>, BackfillError> {
     let mut wanted = Vec::with_capacity(damaged.len());
     for run in damaged.chunk_by(|one, next| one + 1 == *next) {
-        let (first, last) = (run[0], run[run.len() - 1]);
-        // No record of the segment names its last hash: the seal does.
-        let known = if last == *repair.heights().end() {
-            repair.last_hash()
-        } else {
-            parent_of(reader, last + 1).await
-        };
-        let known = known.ok_or(BackfillError::Unreadable)?;
-        let limit = HEIGHT_TIMEOUT * run.len().min(10_000) as u32;
-        let asked = header_chain::hashes(source, first..=last, known);
-        // One height: its hash is known already, and no header need be fetched.
-        let hashes = if first == last {
-            vec![known]
-        } else {
-            timeout(limit, asked).await.map_err(|_| BackfillError::NotGiven(first))?
-        };
-        if hashes.len() < run.len() {
-            return Err(BackfillError::NotGiven(first));
-        }
-        wanted.extend((first..=last).zip(hashes));
+        let hashes = run_hashes(source, reader, repair, run).await?;
+        wanted.extend(run.iter().copied().zip(hashes));
     }
     Ok(wanted)
+}
+
+/// Hashes of damaged heights that follow each other.
+async fn run_hashes(
+    source: &HeightFetcher,
+    reader: &Reader,
+    repair: &Repair,
+    run: &[u64],
+) -> Result<Vec<Hash>, BackfillError> {
+    let (first, last) = (run[0], run[run.len() - 1]);
+    // No record of the segment names its last hash: the seal does.
+    let known = if last == *repair.heights().end() {
+        repair.last_hash()
+    } else {
+        parent_of(reader, last + 1).await
+    };
+    let known = known.ok_or(BackfillError::Unreadable)?;
+    if first == last {
+        return Ok(vec![known]); // no header need be fetched
+    }
+    let limit = HEIGHT_TIMEOUT * run.len().min(10_000) as u32;
+    let asked = timeout(limit, header_chain::hashes(source, first..=last, known)).await;
+    let hashes = asked.ok().filter(|hashes| hashes.len() >= run.len());
+    hashes.ok_or(BackfillError::NotGiven(first))
 }
 
 struct Mending<'f> {
@@ -141,18 +154,7 @@ impl Mending<'_> {
     ) -> Result<Repair, BackfillError> {
         let heights = repair.heights();
         let (source, checks) = (self.source.clone(), self.checks);
-        let fetches = stream::iter(wanted).map(|(height, hash)| {
-            let (source, need) = (source.clone(), FetchNeed::new(height, Priority::Backfill));
-            // A task: a future that is not polled would keep its permit for the upstream.
-            let fetching = AbortOnDropHandle::new(tokio::spawn(async move {
-                let fetched = source.fetch_needed(FetchNeed { hash: Some(hash), ..need }, checks);
-                timeout(HEIGHT_TIMEOUT, fetched).await
-            }));
-            async move {
-                let fetched = fetching.await?.ok().flatten();
-                fetched.ok_or(BackfillError::NotGiven(height))
-            }
-        });
+        let fetches = stream::iter(wanted).map(|next| fetch(source.clone(), next, checks));
         let mut fetches = std::pin::pin!(fetches.buffered(IN_FLIGHT_MAX));
         let mut next = *heights.start();
         while let Some(fetched) = fetches.next().await {
@@ -182,19 +184,20 @@ impl Mending<'_> {
         // Between two damaged heights that are far apart a new window is cheaper than all headers
         // in between.
         if self.window.as_ref().is_none_or(|(_, next)| *next != height) {
-            let before = height.checked_sub(1);
-            let rebuilt = unsettled::rebuild(
-                self.reader,
-                self.source,
-                before,
-                Priority::Backfill,
-                self.checks,
-            );
-            let rebuilt = timeout(HEIGHT_TIMEOUT, rebuilt).await;
-            // Without all of them the receipts that are fetched here could not be proven.
-            let whole = rebuilt.ok().filter(|rebuilt| rebuilt.is_whole);
-            self.window = Some((whole.ok_or(BackfillError::NotGiven(height))?.window, height));
+            self.begin_window(height).await?;
         }
+        Ok(())
+    }
+
+    /// Begins a new window at `height`, with the unsettled heights below it.
+    async fn begin_window(&mut self, height: u64) -> Result<(), BackfillError> {
+        let (source, before) = (self.source, height.checked_sub(1));
+        let rebuilt =
+            unsettled::rebuild(self.reader, source, before, Priority::Backfill, self.checks);
+        let rebuilt = timeout(HEIGHT_TIMEOUT, rebuilt).await;
+        // Without all of them the receipts that are fetched here could not be proven.
+        let whole = rebuilt.ok().filter(|rebuilt| rebuilt.is_whole);
+        self.window = Some((whole.ok_or(BackfillError::NotGiven(height))?.window, height));
         Ok(())
     }
 
@@ -228,6 +231,23 @@ impl Mending<'_> {
             *next = height + 1;
         }
         Ok(record)
+    }
+}
+
+/// Fetches a damaged height with a known hash, for a limited time.
+fn fetch(
+    source: HeightFetcher,
+    (height, hash): (u64, Hash),
+    checks: Checks,
+) -> impl Future<Output = Result<FetchedHeight, BackfillError>> {
+    let need = FetchNeed { hash: Some(hash), ..FetchNeed::new(height, Priority::Backfill) };
+    // A task: a future that is not polled would keep its permit for the upstream.
+    let fetching = AbortOnDropHandle::new(tokio::spawn(async move {
+        timeout(HEIGHT_TIMEOUT, source.fetch_needed(need, checks)).await
+    }));
+    async move {
+        let fetched = fetching.await?.ok().flatten();
+        fetched.ok_or(BackfillError::NotGiven(height))
     }
 }
 

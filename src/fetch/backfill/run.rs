@@ -18,6 +18,7 @@ use super::transfer::BackfillStep;
 use crate::client::Backoff;
 use crate::config::settings::BackfillTarget;
 use crate::fetch::{Follower, HeightFetcher};
+use crate::ingest::Stopped;
 use crate::mirror::MirrorSource;
 
 /// Time between two checks for work.
@@ -34,59 +35,110 @@ pub(crate) async fn run(
     source: HeightFetcher,
     peer: Option<Arc<MirrorSource>>,
 ) {
-    let (mut backoff, mut forgotten_from) = (Backoff::new(AGAIN_FIRST, AGAIN_MAX), None);
-    let (mut quiet, mut said) = (QuietSource::new(), String::new());
-    // A gap comes with opening only: once it is closed, there is none.
-    while follower.backfill != BackfillTarget::None || follower.serving.reader.gap().is_some() {
-        // A new mirror begins with its segments as soon as it has what proves them.
-        let new = peer.is_some() && follower.status.verified().is_none();
-        let lowest = match segments(
-            &follower,
-            &source,
-            (peer.as_ref(), &mut quiet),
-            &mut forgotten_from,
-        )
-        .await
-        {
-            Ok(BackfillStep::Again) => {
-                backoff.reset();
-                continue;
-            }
-            Ok(BackfillStep::Ask { from }) => Some(from),
-            Ok(BackfillStep::Nothing) => None,
-            Err(BackfillError::Writer(_)) => return,
-            Err(why) => {
-                let wait = backoff.wait();
-                warn!(error = %why, retry_in = format_args!("{wait:.1?}"), "whole segments failed");
-                tokio::time::sleep(wait).await;
-                None
-            }
-        };
-        // An interval's requests wait for an upstream, and an archive may have the heights meanwhile.
-        let is_asked = source.pool.sight().borrow().admitted > 0;
-        let Some(interval) = planned(&follower, lowest.filter(|_| is_asked)).await else {
-            tokio::time::sleep(if new { LOOK_SOON } else { LOOK_EVERY }).await;
-            continue;
-        };
-        match BackfillInterval::new(&follower, &source, interval.clone()).run().await {
-            Ok(()) => {
-                backoff.reset();
-                said.clear();
-            }
-            Err(BackfillError::Writer(_)) => return,
-            Err(why) => {
-                let wait = backoff.wait();
-                report(&interval, &why, wait, &mut said);
-                tokio::time::sleep(wait).await;
-            }
+    let backoff = Backoff::new(AGAIN_FIRST, AGAIN_MAX);
+    let (quiet, said, forgotten_from) = (QuietSource::new(), String::new(), None);
+    let mut state = BackfillState { follower, source, peer, backoff, quiet, said, forgotten_from };
+    while state.is_needed() {
+        if state.step().await.is_err() {
+            return; // the writer has said why
         }
     }
 }
 
-/// Plans the next interval on a thread that may wait for the disk: the sample may be packed.
-async fn planned(follower: &Arc<Follower>, lowest: Option<u64>) -> Option<RangeInclusive<u64>> {
-    let (follower, lowest) = (Arc::clone(follower), lowest?);
-    spawn_blocking(move || plan(&follower, lowest)).await.ok()?
+/// State of backfill.
+struct BackfillState {
+    follower: Arc<Follower>,
+    source: HeightFetcher,
+    peer: Option<Arc<MirrorSource>>,
+    backoff: Backoff,
+    quiet: QuietSource,
+    /// Last log line about an interval that failed.
+    said: String,
+    /// First height when files with served heights were last removed.
+    forgotten_from: Option<u64>,
+}
+
+impl BackfillState {
+    fn is_needed(&self) -> bool {
+        // A gap comes with opening only: once it is closed, there is none.
+        self.follower.backfill != BackfillTarget::None
+            || self.follower.serving.reader.gap().is_some()
+    }
+
+    /// Takes whole segments, then an interval height by height. Fails if the writer has stopped.
+    async fn step(&mut self) -> Result<(), Stopped> {
+        // A new mirror begins with its segments as soon as it has what proves them.
+        let new = self.peer.is_some() && self.follower.status.verified().is_none();
+        let lowest = match self.segments().await {
+            Ok(BackfillStep::Again) => {
+                self.backoff.reset();
+                return Ok(());
+            }
+            Ok(BackfillStep::Ask { from }) => Some(from),
+            Ok(BackfillStep::Nothing) => None,
+            Err(BackfillError::Writer(stopped)) => return Err(stopped),
+            Err(why) => {
+                self.wait_after_segments(&why).await;
+                None
+            }
+        };
+        match self.planned(lowest).await {
+            Some(interval) => self.interval(interval).await?,
+            None => tokio::time::sleep(if new { LOOK_SOON } else { LOOK_EVERY }).await,
+        }
+        Ok(())
+    }
+
+    async fn wait_after_segments(&mut self, why: &BackfillError) {
+        let wait = self.backoff.wait();
+        warn!(error = %why, retry_in = format_args!("{wait:.1?}"), "whole segments failed");
+        tokio::time::sleep(wait).await;
+    }
+
+    /// Plans the next interval on a thread that may wait for the disk: the sample may be packed.
+    async fn planned(&self, lowest: Option<u64>) -> Option<RangeInclusive<u64>> {
+        // An interval's requests wait for an upstream, and an archive may have the heights meanwhile.
+        let is_asked = self.source.pool.sight().borrow().admitted > 0;
+        let lowest = lowest.filter(|_| is_asked)?;
+        let follower = Arc::clone(&self.follower);
+        spawn_blocking(move || plan(&follower, lowest)).await.ok()?
+    }
+
+    /// Fills an interval height by height. Waits after a failure; fails if the writer has stopped.
+    async fn interval(&mut self, interval: RangeInclusive<u64>) -> Result<(), Stopped> {
+        let filled = BackfillInterval::new(&self.follower, &self.source, interval.clone()).run();
+        match filled.await {
+            Ok(()) => {
+                self.backoff.reset();
+                self.said.clear();
+            }
+            Err(BackfillError::Writer(stopped)) => return Err(stopped),
+            Err(why) => {
+                let wait = self.backoff.wait();
+                report(&interval, &why, wait, &mut self.said);
+                tokio::time::sleep(wait).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes whole segments: those of the mirror source, then those of the archive.
+    async fn segments(&mut self) -> Result<BackfillStep, BackfillError> {
+        let (follower, source) = (&*self.follower, &self.source);
+        forget_served(follower, &mut self.forgotten_from).await?;
+        let step = match &self.peer {
+            Some(peer) => mirror_transfer::fill(follower, source, peer, &mut self.quiet).await?,
+            None => BackfillStep::Ask { from: 0 },
+        };
+        #[cfg(feature = "archive")]
+        if let (Some(archive), BackfillStep::Nothing | BackfillStep::Ask { .. }) =
+            (&follower.archive, &step)
+        {
+            let other = archive_transfer::fill(follower, source, archive).await?;
+            return Ok(step.or(other));
+        }
+        Ok(step)
+    }
 }
 
 /// Says why an interval failed. The same words again are no news: upstreams may lack a height for good.
@@ -112,26 +164,4 @@ async fn forget_served(
     }
     *forgotten_from = first;
     Ok(())
-}
-
-/// Takes whole segments: those of the mirror source, then those of the archive.
-async fn segments(
-    follower: &Follower,
-    source: &HeightFetcher,
-    (peer, quiet): (Option<&Arc<MirrorSource>>, &mut QuietSource),
-    forgotten_from: &mut Option<u64>,
-) -> Result<BackfillStep, BackfillError> {
-    forget_served(follower, forgotten_from).await?;
-    let step = match peer {
-        Some(peer) => mirror_transfer::fill(follower, source, peer, quiet).await?,
-        None => BackfillStep::Ask { from: 0 },
-    };
-    #[cfg(feature = "archive")]
-    if let (Some(archive), BackfillStep::Nothing | BackfillStep::Ask { .. }) =
-        (&follower.archive, &step)
-    {
-        let other = archive_transfer::fill(follower, source, archive).await?;
-        return Ok(step.or(other));
-    }
-    Ok(step)
 }

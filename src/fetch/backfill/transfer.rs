@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use futures_util::{StreamExt, stream};
 use metrics::counter;
+use neve_chain::{Checks, Settlement};
 use neve_store::{PartialSegment, SealedPage};
 use tracing::info;
 
@@ -77,6 +78,23 @@ pub(super) enum TransferError<F> {
     Backfill(BackfillError),
 }
 
+impl<F> TransferError<F> {
+    /// Counts a segment with wrong bytes.
+    fn count(&self) {
+        if let Self::Segment(wrong) = self {
+            counter!("neve_blocks_rejected_total", "reason" => wrong.reason).increment(1);
+        }
+    }
+
+    /// Reason why the heights above a segment did not settle its last ones.
+    fn of_settling(why: BackfillError) -> Self {
+        match why {
+            BackfillError::Disproved(disproof) => Self::Segment(SegmentError::disproved(&disproof)),
+            stop => Self::Backfill(stop),
+        }
+    }
+}
+
 impl<F, E: Into<BackfillError>> From<E> for TransferError<F> {
     fn from(error: E) -> Self {
         Self::Backfill(error.into())
@@ -107,35 +125,37 @@ pub(super) async fn take_all<S: SegmentSource>(
     let taking = |entry| async move { (entry, take(follower, segments, entry).await) };
     let mut taken = std::pin::pin!(stream::iter(wanted).map(taking).buffered(ahead));
     while let Some((entry, outcome)) = taken.next().await {
-        let heights = segments.heights(entry);
-        // Segments below cannot join before these heights are here.
-        let ask = BackfillStep::Ask { from: heights.start };
-        let wrong = match outcome {
-            Ok(checked) => match publish(follower, source, heights.clone(), checked).await {
-                Ok(()) => {
-                    segments.accepted();
-                    continue;
-                }
-                // Its last heights, which headers above it settle.
-                Err(BackfillError::Disproved(disproof)) => SegmentError::disproved(&disproof),
-                Err(stop) => return Err(stop),
-            },
-            Err(TransferError::Full) => return Ok(ask),
-            Err(TransferError::Backfill(stop)) => return Err(stop),
-            Err(TransferError::Source(why)) => {
-                segments.failed(entry, &why);
-                return Ok(ask);
-            }
-            Err(TransferError::Segment(wrong)) => {
-                counter!("neve_blocks_rejected_total", "reason" => wrong.reason).increment(1);
-                wrong
-            }
+        let published = match outcome.inspect_err(TransferError::count) {
+            Ok(checked) => publish(follower, source, segments.heights(entry), checked).await,
+            Err(why) => Err(why),
         };
-        segments.reject(entry, &wrong);
-        keep_evidence(follower, segments.name(), heights.start, &wrong);
-        return Ok(ask);
+        if let Err(why) = published {
+            note_failure(follower, segments, entry, why)?;
+            // Segments below cannot join before these heights are here.
+            return Ok(BackfillStep::Ask { from: segments.heights(entry).start });
+        }
+        segments.accepted();
     }
     Ok(BackfillStep::Again)
+}
+
+/// Notes why a segment does not come. Fails if backfill cannot go on.
+fn note_failure<S: SegmentSource>(
+    follower: &Follower,
+    segments: &S,
+    entry: S::Entry,
+    why: TransferError<S::Failure>,
+) -> Result<(), BackfillError> {
+    match why {
+        TransferError::Full => {}
+        TransferError::Backfill(stop) => return Err(stop),
+        TransferError::Source(why) => segments.failed(entry, &why),
+        TransferError::Segment(wrong) => {
+            segments.reject(entry, &wrong);
+            keep_evidence(follower, segments.name(), segments.heights(entry).start, &wrong);
+        }
+    }
+    Ok(())
 }
 
 async fn take<S: SegmentSource>(
@@ -159,8 +179,22 @@ pub(super) async fn verify<F>(
     before: Option<u64>,
 ) -> Result<VerifiedSegment, TransferError<F>> {
     let checks = BackfillInterval::new(follower, source, page.base..=page.base).checks;
-    let reader = &follower.serving.reader;
     // Before the turn: to fetch the heights below may take long, and needs no processor.
+    let window = window_below(follower, source, before, checks).await;
+    // Segments and single heights share the threads of the prover.
+    let _turn = source.prover.turns.acquire().await.ok();
+    let checked = tokio::task::spawn_blocking(move || check(incoming, &page, checks, window));
+    checked.await??.map_err(TransferError::Segment)
+}
+
+/// Window of the unsettled heights from `before` down. It is empty if all upstreams are away.
+async fn window_below(
+    follower: &Follower,
+    source: &HeightFetcher,
+    before: Option<u64>,
+    checks: Checks,
+) -> Settlement {
+    let reader = &follower.serving.reader;
     let rebuilt = unsettled::rebuild(reader, source, before, Priority::Backfill, checks);
     let mut sight = source.pool.sight();
     let rebuilt = tokio::select! {
@@ -168,27 +202,25 @@ pub(super) async fn verify<F>(
         // The upstreams may be away for long, and the segment below can be held against the stored headers, too.
         _ = sight.wait_for(|sight| sight.admitted == 0), if before.is_some() => None,
     };
-    let window = match rebuilt {
+    match rebuilt {
         Some(rebuilt) => rebuilt.window,
         None => unsettled::rebuild(reader, source, None, Priority::Backfill, checks).await.window,
-    };
-    // Segments and single heights share the threads of the prover.
-    let _turn = source.prover.turns.acquire().await.ok();
-    let checked = tokio::task::spawn_blocking(move || check(incoming, &page, checks, window));
-    checked.await??.map_err(TransferError::Segment)
+    }
 }
 
 /// Publishes a segment, once the stored headers above it have settled its last heights.
-async fn publish(
+async fn publish<F>(
     follower: &Follower,
     source: &HeightFetcher,
     heights: Range<u64>,
     checked: VerifiedSegment,
-) -> Result<(), BackfillError> {
+) -> Result<(), TransferError<F>> {
     let begun = Instant::now();
     let VerifiedSegment { built, mut window } = checked;
     let (first, last) = (heights.start, heights.end - 1);
-    BackfillInterval::new(follower, source, first..=last).settle_above(&mut window).await?;
+    let mut interval = BackfillInterval::new(follower, source, first..=last);
+    let settled = interval.settle_above(&mut window).await;
+    settled.map_err(TransferError::<F>::of_settling)?;
     let heights = follower.ingest.prepend(built).await??;
     info!(first, last, heights, elapsed = ?begun.elapsed(), "segment accepted");
     Ok(())

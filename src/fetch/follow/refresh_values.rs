@@ -8,6 +8,7 @@ use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use metrics::counter;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::{debug, warn};
 
@@ -42,18 +43,7 @@ pub(crate) async fn run(
     let mut heads = serving.heads();
     let mut again = Instant::now() + REFRESH;
     loop {
-        let methods = tokio::select! {
-            () = serving.relayed.connected() => &CONSTANT[..],
-            () = sleep_until(again) => &CONSTANT[..],
-            () = serving.relayed.wanted() => {
-                if serving.relayed.are_prices_due() { &CURRENT[..] } else { continue }
-            }
-            changed = heads.changed() => match changed {
-                Ok(()) if status.words().phase == Phase::Following => &CURRENT[..],
-                Ok(()) => &[],
-                Err(_) => return,
-            },
-        };
+        let Some(methods) = due(&serving, &status, &mut heads, again).await else { return };
         let asked = relay_all(&pool, &serving, methods, bytes_max).await;
         // Clients that wait for prices go on, with or without them.
         if methods == CURRENT {
@@ -63,6 +53,30 @@ pub(crate) async fn run(
             again = Instant::now() + if asked.complete { REFRESH } else { AGAIN };
         }
         sleep(asked.pause.max(PAUSE)).await;
+    }
+}
+
+/// Waits until methods are due, at `again` those that are constant. `None` if neve stops.
+async fn due(
+    serving: &Serving,
+    status: &Status,
+    heads: &mut watch::Receiver<Option<u64>>,
+    again: Instant,
+) -> Option<&'static [&'static str]> {
+    loop {
+        let methods = tokio::select! {
+            () = serving.relayed.connected() => &CONSTANT[..],
+            () = sleep_until(again) => &CONSTANT[..],
+            () = serving.relayed.wanted() => {
+                if serving.relayed.are_prices_due() { &CURRENT[..] } else { continue }
+            }
+            changed = heads.changed() => match changed {
+                Ok(()) if status.words().phase == Phase::Following => &CURRENT[..],
+                Ok(()) => &[],
+                Err(_) => return None,
+            },
+        };
+        return Some(methods);
     }
 }
 

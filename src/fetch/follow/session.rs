@@ -1,14 +1,12 @@
 //! A session: one run of following, up to the first contradiction.
 
-use std::collections::VecDeque;
-use std::ops::RangeInclusive;
+mod publish;
 
-use bytes::Bytes;
+use std::collections::VecDeque;
+
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
-use neve_chain::{CheckedHeader, Checks, Disproof, Header, Settlement, TotalDifficulty};
-use neve_record::assemble::Assembled;
-use neve_record::parts::{FULL, RECEIPTS, readable_part};
+use neve_chain::{Checks, Settlement};
 use neve_store::residency::loaded;
 use neve_store::{Hash, Reader, Record};
 use tokio::sync::watch;
@@ -20,9 +18,9 @@ use super::givers::Givers;
 use super::session_end::SessionEnd;
 use crate::config::settings::Senders;
 use crate::fetch::unsettled::{self, Rebuilt};
-use crate::fetch::{FetchedHeight, Follower, HeightFetcher, Payload, note_proof, refuse};
+use crate::fetch::{FetchedHeight, Follower, HeightFetcher};
 use crate::shared::{IngestBudget, IngestReservation, Phase};
-use crate::upstream::{PoolState, Priority, rules_of};
+use crate::upstream::{PoolState, Priority};
 
 /// Heights behind the head that count as following it.
 const FOLLOWING_WITHIN: u64 = 16;
@@ -168,17 +166,9 @@ impl<'f> Session<'f> {
             Some((height, _)) => height + 1,
             None => first_height(self.follower.start, &self.source, head).await,
         };
-        let reader = &self.follower.serving.reader;
         // The window is not fetched for heights that no upstream has yet.
         let before = next.checked_sub(1).filter(|before| *before <= head);
-        let rebuilt =
-            unsettled::rebuild(reader, &self.source, before, Priority::CatchUp, self.checks);
-        // Without an admitted upstream the rebuilding would wait for ever; the session ends instead.
-        let mut sight = self.source.pool.sight();
-        let Rebuilt { window, givers, .. } = tokio::select! {
-            rebuilt = rebuilt => rebuilt,
-            _ = sight.wait_for(|sight| sight.admitted == 0) => return Err(SessionEnd::Lost),
-        };
+        let Rebuilt { window, givers, .. } = self.rebuilt(before).await?;
         self.window = window;
         self.givers.begin(givers);
         self.first = next;
@@ -186,6 +176,19 @@ impl<'f> Session<'f> {
         self.follower.status.begin_catch_up(next);
         info!(next, upstream_head = head, "following upstreams");
         Ok(next)
+    }
+
+    /// Rebuilds the window of the unsettled heights from `before` down. Fails once no upstream is admitted.
+    async fn rebuilt(&self, before: Option<u64>) -> Result<Rebuilt, SessionEnd> {
+        let reader = &self.follower.serving.reader;
+        let rebuilt =
+            unsettled::rebuild(reader, &self.source, before, Priority::CatchUp, self.checks);
+        // Without an admitted upstream the rebuilding would wait for ever; the session ends instead.
+        let mut sight = self.source.pool.sight();
+        tokio::select! {
+            rebuilt = rebuilt => Ok(rebuilt),
+            _ = sight.wait_for(|sight| sight.admitted == 0) => Err(SessionEnd::Lost),
+        }
     }
 
     fn note_verified(&self) {
@@ -319,109 +322,6 @@ impl<'f> Session<'f> {
         let near = missing <= FOLLOWING_WITHIN;
         self.follower.status.set_phase(if near { Phase::Following } else { Phase::CatchingUp });
     }
-
-    /// Compares a proven height with those before it, and publishes it.
-    async fn publish(
-        &mut self,
-        fetched: FetchedHeight,
-        room: IngestReservation,
-    ) -> Result<(), SessionEnd> {
-        let FetchedHeight { assembled, from } = fetched;
-        let Assembled { record, header, unsettled, difficulty } = assembled;
-        let (height, upstream) = (record.height, &self.source.pool.upstreams[from]);
-        if upstream.peer.is_some() && self.givers.is_withdrawn(height) {
-            upstream.withdrew();
-            return Err(SessionEnd::withdrawn(height));
-        }
-        self.givers.gave(height, from);
-        if let Some((_, hash)) = self.last.filter(|(_, hash)| *hash != record.parent) {
-            let why = format!("its parent is {}, the block before is {hash}", record.parent);
-            refuse(height, Some(&upstream.name), "parent_link", &why);
-            self.source.refused(height, upstream, texts_of(&record), "parent_link", &why);
-            return Err(SessionEnd::Contradiction { height, why });
-        }
-        // From Helicon on this header proves the receipts of an earlier block (ACP-194), or disproves them.
-        match self.window.settle(&CheckedHeader::of(&header)) {
-            Ok(proof) => note_proof(height, &proof),
-            Err(disproof) => return Err(self.disproved(height, &disproof).await?),
-        }
-        unsettled.into_iter().for_each(|receipts| self.window.push(receipts));
-        self.last = Some((height, record.hash));
-        self.note_rules(from, difficulty, &header);
-        self.held.push_back((record, room));
-        self.release().await
-    }
-
-    /// A block is linked and proven, and shows by which rules its giver answers.
-    fn note_rules(&self, from: usize, difficulty: TotalDifficulty, header: &Header) {
-        let pool = &self.source.pool;
-        let rules = rules_of(difficulty, self.follower.serving.rules());
-        if pool.upstreams[from].shows_rules(rules) {
-            pool.changed(false);
-        }
-        if header.settles().is_some() {
-            pool.note_asynchronous();
-        }
-    }
-
-    /// A header contradicts receipts that are published: they go, and come back only proven.
-    async fn disproved(
-        &mut self,
-        height: u64,
-        disproof: &Disproof,
-    ) -> Result<SessionEnd, SessionEnd> {
-        refuse(height, None, disproof.reason(), &disproof.to_string());
-        let why = disproof.to_string();
-        if let Disproof::ReceiptsRoot { from, through, .. }
-        | Disproof::LogsBloom { from, through, .. } = disproof
-            && from <= through
-        {
-            self.distrust = Some(height);
-            // Before the withdrawal, as published texts are read from the store.
-            self.blame(*from..=*through, disproof);
-            self.follower.ingest.withdraw(*from).await??;
-        }
-        Ok(SessionEnd::Contradiction { height, why })
-    }
-
-    /// Keeps disproved data as evidence, and penalizes its upstream.
-    fn blame(&self, heights: RangeInclusive<u64>, disproof: &Disproof) {
-        let why = disproof.to_string();
-        for (height, by) in self.givers.of(heights) {
-            let held = self.held.iter().find(|(record, ..)| record.height == height);
-            let stored = || {
-                let stored = self.follower.serving.reader.record(height)?;
-                let text = |part| {
-                    Some(Bytes::copy_from_slice(readable_part(&stored, part).ok()??.as_ref()))
-                };
-                Some((text(FULL)?, text(RECEIPTS)?))
-            };
-            let texts = held.map(|(record, ..)| texts_of(record)).or_else(|| loaded(stored));
-            let upstream = &self.source.pool.upstreams[by];
-            let reason = disproof.reason();
-            self.source.refused(height, upstream, texts.unwrap_or_default(), reason, &why);
-        }
-    }
-
-    /// Publishes the fetched heights below the first one that was disproved once and is not proven
-    /// yet.
-    async fn release(&mut self) -> Result<(), SessionEnd> {
-        let settled = self.window.settled();
-        // A settled height cannot be disproved, so that no upstream is blamed for it.
-        if let Some(settled) = settled {
-            self.givers.settle(settled);
-        }
-        while let Some((record, room)) = self.held.pop_front_if(|(record, ..)| {
-            let trusted = self.distrust.is_none_or(|distrust| record.height > distrust);
-            trusted || settled.is_some_and(|settled| record.height <= settled)
-        }) {
-            self.published += 1;
-            let rules = self.source.pool.sight().borrow().rules();
-            self.follower.ingest.append(record, rules, room).await?;
-        }
-        self.note_verified();
-        Ok(())
-    }
 }
 
 /// True if the senders of a height are recovered. That takes six times everything else: far below the head it is left out
@@ -432,13 +332,6 @@ fn recovers(which: Senders, height: u64, sight: &PoolState) -> bool {
         Senders::Never => false,
         Senders::Live => height + FOLLOWING_WITHIN > sight.common,
     }
-}
-
-/// Block and receipts of a record that is not stored yet.
-fn texts_of(record: &Record) -> Payload {
-    let text =
-        |part: usize| record.parts.get(part).map_or_else(Bytes::new, |part| part.bytes.clone());
-    (text(FULL), text(RECEIPTS))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 use neve_chain::AdmittedKeys;
 use neve_devnet::{Chain, ChainConfig, Helicon, Part};
 use neve_jsonrpc::Rules;
-use neve_record::assemble::assemble;
+use neve_record::assemble::{Assembled, assemble};
 use neve_store::{Identity, Options};
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
