@@ -197,6 +197,11 @@ impl ResponseBody {
             let text = mem::take(&mut self.text);
             return WriteBuf::new(pieces, text, self.remaining);
         }
+        self.take_frame()
+    }
+
+    /// Takes a frame of a body of many slices, in which short ones are copied together.
+    fn take_frame(&mut self) -> WriteBuf {
         let mut frame = BodyBuilder::default();
         frame.pieces.reserve_exact(FRAME_ROOM);
         frame.text.reserve_exact(self.remaining.min(FRAME_TEXT));

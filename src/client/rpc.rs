@@ -161,18 +161,23 @@ impl RpcClient {
                 bytes.extend_from_slice(&data);
             }
         }
+        self.note_length(bytes.len() as u64);
+        // The record keeps it until it is written: what was taken too much goes back at once.
+        bytes.shrink_to_fit();
+        Ok(Bytes::from(bytes))
+    }
+
+    /// Takes the length of a body into the bytes that the next one will likely take.
+    fn note_length(&self, len: u64) {
         // Between the mean and the largest of late: what is too short is moved, what is too long
         // is kept with the answer.
-        let (len, before) = (bytes.len() as u64, self.body_bytes.load(Ordering::Relaxed));
+        let before = self.body_bytes.load(Ordering::Relaxed);
         let next = if len > before {
             len.min(BODY_BYTES_EXPECTED_MAX)
         } else {
             before - (before - len) / 8
         };
         self.body_bytes.store(next, Ordering::Relaxed);
-        // The record keeps it until it is written: what was taken too much goes back at once.
-        bytes.shrink_to_fit();
-        Ok(Bytes::from(bytes))
     }
 }
 

@@ -145,13 +145,9 @@ impl StreamClient {
         body: Option<Bytes>,
         more: impl IntoIterator<Item = (Option<HeaderName>, HeaderValue)>,
     ) -> Request<Full<Bytes>> {
-        let path = match path {
-            Some(path) => self.endpoint.node_path(path.path()), // the settings were checked for it
-            None => self.endpoint.rpc.reveal().path_and_query().cloned(),
-        };
         let is_post = body.is_some();
         let mut request = Request::new(Full::new(body.unwrap_or_default()));
-        *request.uri_mut() = path.map_or_else(Uri::default, Uri::from);
+        *request.uri_mut() = self.uri(path);
         let headers = request.headers_mut();
         // A connection of hyper adds none by itself.
         headers.insert(HOST, self.host.clone());
@@ -164,6 +160,14 @@ impl StreamClient {
         headers.extend(more.into_iter().filter_map(|(name, value)| Some((name?, value))));
         self.endpoint.headers.add_to(headers);
         request
+    }
+
+    fn uri(&self, path: Option<&PathAndQuery>) -> Uri {
+        let path = match path {
+            Some(path) => self.endpoint.node_path(path.path()), // the settings were checked for it
+            None => self.endpoint.rpc.reveal().path_and_query().cloned(),
+        };
+        path.map_or_else(Uri::default, Uri::from)
     }
 
     async fn connect(&self) -> Result<RequestSender, StreamError> {

@@ -229,21 +229,8 @@ async fn ask<E>(
         let response = sending.await.map_err(|_| Failure::Unreachable)?;
         let response = state.check(place, response, true)?;
         let took = began.elapsed();
-        // The response to a transaction is a hash or an error: a long one is neither.
-        let max = transactions_bytes_max(sent);
-        let begun = BegunBody::read_up_to(response.into_body(), max).await?;
-        let whole = begun.short().ok_or(Failure::TooLong(max))?;
-        // Before any of it reaches the client.
-        state.check_text(place, whole)?;
-        if sent.count > 0 && !begun.may_be_response() {
-            return Err(Failure::NotJson);
-        }
-        let responses = responses(sent, whole.clone())?;
-        // None of a batch either: that upstream is not a quick one.
-        if sent.count > 0 && responses.iter().all(Option::is_none) {
-            return Err(Failure::NotJson);
-        }
-        Ok((responses, took))
+        let responses = read(state, place, sent, response.into_body()).await?;
+        Ok::<_, Failure>((responses, took))
     };
     let answered = answered.await;
     match &answered {
@@ -251,6 +238,30 @@ async fn ask<E>(
         Err(failure) => state.gate(place).misanswered(*failure, Instant::now()),
     }
     answered.map(|(responses, _)| responses)
+}
+
+/// Reads the responses to transactions from a body.
+async fn read(
+    state: &RelayState,
+    place: usize,
+    sent: Transactions,
+    body: Incoming,
+) -> Result<Responses, Failure> {
+    // The response to a transaction is a hash or an error: a long one is neither.
+    let max = transactions_bytes_max(sent);
+    let begun = BegunBody::read_up_to(body, max).await?;
+    let whole = begun.short().ok_or(Failure::TooLong(max))?;
+    // Before any of it reaches the client.
+    state.check_text(place, whole)?;
+    if sent.count > 0 && !begun.may_be_response() {
+        return Err(Failure::NotJson);
+    }
+    let responses = responses(sent, whole.clone())?;
+    // None of a batch either: that upstream is not a quick one.
+    if sent.count > 0 && responses.iter().all(Option::is_none) {
+        return Err(Failure::NotJson);
+    }
+    Ok(responses)
 }
 
 /// The responses in that of one upstream. A text that is none, such as the page of a balancer, counts for

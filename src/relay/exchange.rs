@@ -258,24 +258,41 @@ impl Relay {
         let exchange = pin!(self.exchange(candidate, request, began.into_std()));
         match self.ticker.until(until, exchange).await {
             None => {
-                // A late response opens no breaker: the call may just take long.
-                if request.path.is_none() {
-                    self.state.gate(place).timed_out(Instant::now());
-                }
+                self.note_late(place, request);
                 UpstreamOutcome::Failed(Failure::TimedOut, false)
             }
             Some(Err((failure, unsent))) => {
-                // At another path only an end of the connection says something of JSON-RPC.
-                if request.path.is_none() || failure == Failure::Unreachable {
-                    self.state.gate(place).misanswered(failure, Instant::now());
-                    self.probe_if_due(place);
-                }
+                self.note_failure(place, request, failure);
                 UpstreamOutcome::Failed(failure, unsent)
             }
-            Some(Ok(reply)) => match self.lack(candidate, request, &reply) {
-                Some(lack) => UpstreamOutcome::Lacking(lack, reply),
-                None => UpstreamOutcome::Good(reply),
-            },
+            Some(Ok(reply)) => self.outcome_of(candidate, request, reply),
+        }
+    }
+
+    fn note_late(&self, place: usize, request: &RelayRequest) {
+        // A late response opens no breaker: the call may just take long.
+        if request.path.is_none() {
+            self.state.gate(place).timed_out(Instant::now());
+        }
+    }
+
+    fn note_failure(&self, place: usize, request: &RelayRequest, failure: Failure) {
+        // At another path only an end of the connection says something of JSON-RPC.
+        if request.path.is_none() || failure == Failure::Unreachable {
+            self.state.gate(place).misanswered(failure, Instant::now());
+            self.probe_if_due(place);
+        }
+    }
+
+    fn outcome_of(
+        &self,
+        candidate: &Candidate,
+        request: &RelayRequest,
+        reply: Reply,
+    ) -> UpstreamOutcome {
+        match self.lack(candidate, request, &reply) {
+            Some(lack) => UpstreamOutcome::Lacking(lack, reply),
+            None => UpstreamOutcome::Good(reply),
         }
     }
 
@@ -291,6 +308,21 @@ impl Relay {
             behind = Box::pin(self.lacks_head(candidate, request)).await;
             began = Instant::now();
         }
+        let (reply, now) = self.begun(place, request).await?;
+        // A response at another path says nothing of JSON-RPC.
+        if request.path.is_none() && !reply.status.is_server_error() {
+            self.state.gate(place).answered(now - began, now);
+        }
+        Ok(Reply { behind, ..reply })
+    }
+
+    /// Sends a request, and reads the begin of its response. Returns also the time at which the head came; with a
+    /// failure, true if nothing of the request was sent.
+    async fn begun(
+        &self,
+        place: usize,
+        request: &RelayRequest,
+    ) -> Result<(Reply, Instant), (Failure, bool)> {
         let (path, body) = (request.path.as_ref(), request.body.clone());
         let more = request.headers(&self.state.hop);
         let sent = self.clients[place].send(path, body, more).await;
@@ -303,12 +335,8 @@ impl Relay {
         let body = BegunBody::read(body).await.map_err(sent)?;
         let content_type = head.headers.get(CONTENT_TYPE).cloned();
         self.check_begin(place, request, content_type.as_ref(), &body).map_err(sent)?;
-        // A response at another path says nothing of JSON-RPC.
-        if request.path.is_none() && !head.status.is_server_error() {
-            self.state.gate(place).answered(now - began, now);
-        }
         let veil = Veil::of(self.state.keys(place), &body);
-        Ok(Reply { status: head.status, content_type, body, veil, behind })
+        Ok((Reply { status: head.status, content_type, body, veil, behind: false }, now))
     }
 
     /// Checks the begin of a body, before any of it reaches the client.

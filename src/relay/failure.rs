@@ -1,6 +1,7 @@
 //! Reasons why an upstream gave no response, as clients and metrics see them.
 
 use hyper::StatusCode;
+use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, TRANSFER_ENCODING};
 use neve_jsonrpc::RpcError;
 
 /// Code of an error about limits (EIP-1474).
@@ -60,6 +61,32 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// Fails for the head of a response that is none. A node answers JSON-RPC with 200 and JSON; at another path any
+    /// status may be its answer.
+    pub(super) fn check_head(
+        status: StatusCode,
+        headers: &HeaderMap,
+        is_rpc: bool,
+    ) -> Result<(), Self> {
+        match status {
+            StatusCode::OK => {}
+            // APIs other than JSON-RPC answer with statuses of their own.
+            status if !is_rpc && is_answer(status) => {}
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+                return Err(Self::Limited);
+            }
+            StatusCode::MISDIRECTED_REQUEST => return Err(Self::NotServed),
+            status => return Err(Self::Status(status.as_u16())),
+        }
+        let json = headers.get(CONTENT_TYPE).is_some_and(|value| is_json(value.as_bytes()));
+        // A coding was not asked for, and in coded bytes no key of an upstream would be found.
+        if is_rpc && !json || headers.contains_key(CONTENT_ENCODING) {
+            return Err(Self::NotJson);
+        }
+        // Such a body ends with its connection: a cut one would look whole.
+        if has_end(headers) { Ok(()) } else { Err(Self::NoLength) }
+    }
+
     /// A short label, for the metric.
     pub(crate) fn label(self) -> &'static str {
         match self {
@@ -125,4 +152,26 @@ impl Failure {
         };
         RpcError { code, message: self.to_string().into() }
     }
+}
+
+/// True if a node may mean this status for its client.
+fn is_answer(status: StatusCode) -> bool {
+    let error = status.is_client_error() || status.is_server_error();
+    error && status != StatusCode::TOO_MANY_REQUESTS
+}
+
+/// True if a response has a length, or is in chunks and nothing else. With any other coding of the
+/// transfer hyper takes the end of the connection for that of the body, or passes it on coded.
+fn has_end(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => headers.contains_key(CONTENT_LENGTH),
+        (Some(only), None) => only.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"),
+        _ => false,
+    }
+}
+
+fn is_json(value: &[u8]) -> bool {
+    let media = value.split(|byte| *byte == b';').next().unwrap_or_default();
+    media.trim_ascii().eq_ignore_ascii_case(b"application/json")
 }

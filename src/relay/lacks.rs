@@ -53,6 +53,20 @@ pub(super) enum Lack {
     Block,
 }
 
+/// Response that may name a lack.
+#[derive(Deserialize)]
+struct LackingResponse {
+    result: Option<IgnoredAny>,
+    error: Option<LackingError>,
+}
+
+/// Error that may name a lack.
+#[derive(Deserialize)]
+struct LackingError {
+    code: i64,
+    message: String,
+}
+
 impl Lack {
     /// True for a block or transaction.
     pub(super) fn is_of_block(self) -> bool {
@@ -61,16 +75,6 @@ impl Lack {
 
     /// Reads it from a response to one call. Above `head` no upstream need have a block.
     pub(super) fn of(response: &[u8], call: &CallFacts, head: u64) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct LackingResponse {
-            result: Option<IgnoredAny>,
-            error: Option<Refusal>,
-        }
-        #[derive(Deserialize)]
-        struct Refusal {
-            code: i64,
-            message: String,
-        }
         let has = |word: &[u8]| memchr::memmem::find(response, word).is_some();
         let is_lookup = matches!(&call.methods[..], [method] if looks_up(method))
             && call.height.is_none_or(|height| height <= head);
@@ -78,7 +82,7 @@ impl Lack {
             return None; // nearly always
         }
         let LackingResponse { result, error } = serde_json::from_slice(response).ok()?;
-        let Some(Refusal { code, message }) = error else {
+        let Some(LackingError { code, message }) = error else {
             return (is_lookup && result.is_none()).then_some(Self::Block);
         };
         let message = message.to_ascii_lowercase();

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
+use hyper::Response;
 use hyper::body::{Body, Incoming};
-use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, TRANSFER_ENCODING};
-use hyper::{Response, StatusCode};
+use hyper::header::HeaderMap;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tracing::warn;
 
@@ -225,21 +225,32 @@ impl RelayState {
             .admitted()
             .into_iter()
             .filter(|(place, _)| *place < self.gates.len())
-            .map(|(place, upstream)| {
-                // The client may have seen `head`: from an upstream behind it, a block would seem
-                // to vanish.
-                let behind = upstream.state().head < head;
-                let upstream = Some(upstream);
-                Candidate { place, upstream, ruled: false, behind, unlikely: behind }
-            })
+            .map(|(place, upstream)| Candidate::followed(place, upstream, head))
             .collect();
         // Lower places are followed upstreams: one of these that is not admitted must not come in
         // by a rule.
         for place in more.iter().copied().filter(|place| *place >= pool.upstreams.len()) {
             if !all.iter().any(|one| one.place == place) {
-                let (ruled, behind, unlikely) = (false, false, false);
-                all.push(Candidate { place, upstream: None, ruled, behind, unlikely });
+                all.push(Candidate::relayed_to(place));
             }
+        }
+        all
+    }
+
+    /// Upstreams that may be asked, in no order. A filter is for its issuer alone.
+    fn possible(&self, head: u64, calls: &CallFacts, now: Instant) -> Vec<Candidate> {
+        let ruled = self.ruled(head, calls);
+        let issuer = calls.filter.as_ref().and_then(|id| lock(&self.issued).place(id, now));
+        let more: Vec<_> = ruled.iter().copied().chain(issuer).collect();
+        let mut all = self.known(head, &more);
+        if let Some(issuer) = issuer {
+            // Any other says that there is no such filter, and the client would give it up. If the issuer
+            // does not work at this moment, the client comes again.
+            all.retain(|one| one.place == issuer);
+        }
+        for one in &mut all {
+            one.ruled = ruled.contains(&one.place);
+            one.unlikely |= self.gate(one.place).lacks.has(calls, now);
         }
         all
     }
@@ -256,19 +267,7 @@ impl RelayState {
         rank: impl Fn(&UpstreamGate) -> UpstreamRank,
         now: Instant,
     ) -> Vec<Candidate> {
-        let (ruled, sends) = (self.ruled(head, calls), calls.sends());
-        let issuer = calls.filter.as_ref().and_then(|id| lock(&self.issued).place(id, now));
-        let more: Vec<_> = ruled.iter().copied().chain(issuer).collect();
-        let mut all = self.known(head, &more);
-        if let Some(issuer) = issuer {
-            // Any other says that there is no such filter, and the client would give it up. If the issuer
-            // does not work at this moment, the client comes again.
-            all.retain(|one| one.place == issuer);
-        }
-        for one in &mut all {
-            one.ruled = ruled.contains(&one.place);
-            one.unlikely |= self.gate(one.place).lacks.has(calls, now);
-        }
+        let (mut all, sends) = (self.possible(head, calls, now), calls.sends());
         // Each key is made once: gates may change meanwhile, and the order must not.
         all.sort_by_cached_key(|one| {
             let gate = self.gate(one.place);
@@ -279,9 +278,8 @@ impl RelayState {
             (lacks, !is_first, one.behind, rank)
         });
         // The second attempt finds a connection that the first one found broken.
-        if let [only] = &all[..] {
-            let again = only.clone();
-            all.push(again);
+        if all.len() == 1 {
+            all.extend_from_within(..);
         }
         all
     }
@@ -356,38 +354,19 @@ impl RelayState {
         Err(Failure::Secret)
     }
 
-    /// Checks the head of a response. A node answers JSON-RPC with 200 and JSON; at another path any
-    /// status may be its answer.
+    /// Checks the head of a response, and leaves an upstream alone that wants it.
     pub(super) fn check(
         &self,
         place: usize,
         response: Response<Incoming>,
         is_rpc: bool,
     ) -> Result<Response<Incoming>, Failure> {
-        let (status, headers) = (response.status(), response.headers());
-        match status {
-            StatusCode::OK => {}
-            // APIs other than JSON-RPC answer with statuses of their own.
-            status if !is_rpc && is_answer(status) => {}
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-                // Another API has limits of its own.
-                if is_rpc {
-                    self.pause(place, headers);
-                }
-                return Err(Failure::Limited);
-            }
-            StatusCode::MISDIRECTED_REQUEST => return Err(Failure::NotServed),
-            status => return Err(Failure::Status(status.as_u16())),
+        let checked = Failure::check_head(response.status(), response.headers(), is_rpc);
+        // Another API has limits of its own.
+        if is_rpc && checked == Err(Failure::Limited) {
+            self.pause(place, response.headers());
         }
-        let json = headers.get(CONTENT_TYPE).is_some_and(|value| is_json(value.as_bytes()));
-        // A coding was not asked for, and in coded bytes no key of an upstream would be found.
-        if is_rpc && !json || headers.contains_key(CONTENT_ENCODING) {
-            return Err(Failure::NotJson);
-        }
-        // Such a body ends with its connection: a cut one would look whole.
-        if !has_end(headers) {
-            return Err(Failure::NoLength);
-        }
+        checked?;
         let max = self.config.response_bytes_max;
         match response.body().size_hint().exact() {
             Some(len) if len > max as u64 => Err(Failure::TooLong(max)),
@@ -411,6 +390,18 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
+    fn followed(place: usize, upstream: Arc<Upstream>, head: u64) -> Self {
+        // The client may have seen `head`: from an upstream behind it, a block would seem
+        // to vanish.
+        let behind = upstream.state().head < head;
+        Self { place, upstream: Some(upstream), ruled: false, behind, unlikely: behind }
+    }
+
+    /// An upstream that is not followed.
+    fn relayed_to(place: usize) -> Self {
+        Self { place, upstream: None, ruled: false, behind: false, unlikely: false }
+    }
+
     /// True if following knows it, and its head.
     pub(super) fn is_followed(&self) -> bool {
         self.upstream.is_some()
@@ -420,26 +411,4 @@ impl Candidate {
 /// Time for which an upstream wants to be left alone.
 fn pause_of(headers: &HeaderMap) -> Duration {
     retry_after(headers, SystemTime::now()).unwrap_or(PAUSE)
-}
-
-/// True if a node may mean this status for its client.
-fn is_answer(status: StatusCode) -> bool {
-    let error = status.is_client_error() || status.is_server_error();
-    error && status != StatusCode::TOO_MANY_REQUESTS
-}
-
-/// True if a response has a length, or is in chunks and nothing else. With any other coding of the
-/// transfer hyper takes the end of the connection for that of the body, or passes it on coded.
-fn has_end(headers: &HeaderMap) -> bool {
-    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
-    match (codings.next(), codings.next()) {
-        (None, _) => headers.contains_key(CONTENT_LENGTH),
-        (Some(only), None) => only.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"),
-        _ => false,
-    }
-}
-
-fn is_json(value: &[u8]) -> bool {
-    let media = value.split(|byte| *byte == b';').next().unwrap_or_default();
-    media.trim_ascii().eq_ignore_ascii_case(b"application/json")
 }

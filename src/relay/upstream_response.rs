@@ -217,6 +217,35 @@ pub(super) struct BegunBody {
     rest: Option<Incoming>,
 }
 
+/// Bytes of a body that have come. The bytes of a single frame are not copied.
+#[derive(Default)]
+struct FrameBytes {
+    first: Bytes,
+    /// All bytes, if there is a second frame.
+    all: BytesMut,
+}
+
+impl FrameBytes {
+    fn push(&mut self, data: Bytes) {
+        if self.first.is_empty() {
+            self.first = data;
+            return;
+        }
+        if self.all.is_empty() {
+            self.all.extend_from_slice(&self.first);
+        }
+        self.all.extend_from_slice(&data);
+    }
+
+    fn len(&self) -> usize {
+        self.first.len().max(self.all.len())
+    }
+
+    fn into_bytes(self) -> Bytes {
+        if self.all.is_empty() { self.first } else { self.all.freeze() }
+    }
+}
+
 impl BegunBody {
     /// A body that was read whole.
     pub(super) fn whole(bytes: Bytes) -> Self {
@@ -234,30 +263,22 @@ impl BegunBody {
         if body.size_hint().exact().is_some_and(|len| len > max as u64) {
             return Ok(Self { begin: Bytes::new(), rest: Some(body) });
         }
-        let (mut first, mut all) = (Bytes::new(), BytesMut::new());
+        let mut begin = FrameBytes::default();
         while let Some(frame) = poll_fn(|context| poll_part(&mut body, context)).await {
             let frame = frame.map_err(|_| Failure::Unreachable)?;
             let Ok(data) = frame.into_data() else { continue }; // trailers are not relayed
-            if first.is_empty() {
-                if body.is_end_stream() && data.len() <= max {
-                    return Ok(Self::whole(data)); // nearly always
-                }
-                first = data;
-            } else {
-                if all.is_empty() {
-                    all.extend_from_slice(&first);
-                }
-                all.extend_from_slice(&data);
+            if begin.len() == 0 && body.is_end_stream() && data.len() <= max {
+                return Ok(Self::whole(data)); // nearly always
             }
-            if first.len().max(all.len()) > max {
-                let begin = if all.is_empty() { first } else { all.freeze() };
-                return Ok(Self { begin, rest: Some(body) });
+            begin.push(data);
+            if begin.len() > max {
+                return Ok(Self { begin: begin.into_bytes(), rest: Some(body) });
             }
             if body.is_end_stream() {
                 break;
             }
         }
-        Ok(Self::whole(if all.is_empty() { first } else { all.freeze() }))
+        Ok(Self::whole(begin.into_bytes()))
     }
 
     /// False if it is short and no response of JSON-RPC, whatever its head says: empty, the page of a balancer, or a

@@ -54,11 +54,8 @@ impl Rpc {
         messages: &[Message<'_>],
         caller: &mut Caller<'_>,
     ) -> Result<RpcResponse, Cold> {
-        if messages.is_empty() {
-            return Ok(RpcResponse::Served(lone_error(b"null", &RpcError::EMPTY_BATCH)));
-        }
-        if self.is_too_long(messages) {
-            return Ok(RpcResponse::Served(too_many(messages)));
+        if let Some(refusal) = self.refusal_of_batch(messages) {
+            return Ok(RpcResponse::Served(refusal));
         }
         let mut split = Split::new(messages.len(), caller.accepts());
         match self.items(messages, caller, &mut split) {
@@ -74,6 +71,14 @@ impl Rpc {
             Err(BatchStop::From(at, error)) => split.cut_short(&messages[at..], &error),
         }
         RpcResponse::of_batch(split, messages)
+    }
+
+    /// Error in place of a batch that has no message, or too many.
+    fn refusal_of_batch(&self, messages: &[Message<'_>]) -> Option<ResponseBody> {
+        if messages.is_empty() {
+            return Some(lone_error(b"null", &RpcError::EMPTY_BATCH));
+        }
+        self.is_too_long(messages).then(|| too_many(messages))
     }
 
     /// True if a batch has so many messages that it is refused whole.
@@ -92,29 +97,30 @@ impl Rpc {
             if at % LOOK_EVERY == LOOK_EVERY - 1 && began.elapsed() > LONG_BATCH {
                 residency::not_here()?;
             }
-            match caller.work.check() {
-                // The bytes of one search are used up; calls that examine none may still succeed.
-                None | Some(Stop::Examined) => {}
-                Some(Stop::Late) => return Err(BatchStop::From(at, RpcError::TIMED_OUT)),
-                Some(Stop::Gone) => {
-                    // No client will know the ids of filters that the batch made.
-                    caller.changes.undo(&self.filters);
-                    return Err(BatchStop::with(unheard()));
-                }
-            }
+            self.check_work(at, caller)?;
             result_bytes += self.item(message, caller, split)?;
-            if !caller.memory.covers(split.held()) {
-                return Err(BatchStop::with(RpcResponse::NoMemory));
-            }
             if result_bytes > self.limits.batch_response_bytes_max {
                 return Err(BatchStop::From(at + 1, RpcError::RESPONSE_TOO_LARGE));
             }
         }
         match caller.work.ended() {
-            // No call is left for the error. But a node that is late ends the batch without a
-            // newline.
+            // No call is left for the error, but a node that is late ends the batch without a newline.
             Some(Stop::Late) => Err(BatchStop::From(messages.len(), RpcError::TIMED_OUT)),
             _ => Ok(()),
+        }
+    }
+
+    /// Stops a batch at message `at` if it may take no more time, or if its client has gone.
+    fn check_work(&self, at: usize, caller: &mut Caller<'_>) -> Result<(), BatchStop> {
+        match caller.work.check() {
+            // The bytes of one search are used up; calls that examine none may still succeed.
+            None | Some(Stop::Examined) => Ok(()),
+            Some(Stop::Late) => Err(BatchStop::From(at, RpcError::TIMED_OUT)),
+            Some(Stop::Gone) => {
+                // No client will know the ids of filters that the batch made.
+                caller.changes.undo(&self.filters);
+                Err(BatchStop::with(unheard()))
+            }
         }
     }
 
@@ -126,32 +132,54 @@ impl Rpc {
         split: &mut Split,
     ) -> Result<usize, BatchStop> {
         let before = split.begin();
-        match self.message(message, caller, split.out()) {
+        let counted = match self.message(message, caller, split.out()) {
+            // An error has no result. Its bytes count all the same, or a batch of errors would be
+            // unbounded.
+            Ok(0) => split.served(before),
             Ok(result_len) => {
-                // An error has no result. Its bytes count all the same, or a batch of errors would be
-                // unbounded.
-                let len = split.served(before);
-                Ok(if result_len > 0 { result_len } else { len })
+                split.served(before);
+                result_len
             }
-            Err(Unanswered::Silent) => {
-                split.take_back(before);
-                Ok(0)
-            }
-            Err(Unanswered::Cold) => Err(BatchStop::Cold),
-            // The whole batch is answered again when the value or the heights have come.
-            Err(Unanswered::Missed(why)) if self.awaits_prices(&why) => {
-                Err(BatchStop::with(RpcResponse::Prices))
-            }
-            Err(Unanswered::Missed(why)) if self.is_below(&why) => {
-                Err(BatchStop::with(RpcResponse::Below))
-            }
-            Err(Unanswered::Missed(why)) if self.misses.split => {
-                self.missed_item(message, &why, before, split);
-                Ok(0)
-            }
-            Err(Unanswered::Missed(why)) => Err(BatchStop::Missed(why)),
-            Err(Unanswered::NoMemory) => Err(BatchStop::with(RpcResponse::NoMemory)),
+            Err(why) => self.unanswered_item(message, why, before, split).map(|()| 0)?,
+        };
+        if !caller.memory.covers(split.held()) {
+            return Err(BatchStop::with(RpcResponse::NoMemory));
         }
+        Ok(counted)
+    }
+
+    /// Takes the beginning of an answer back that does not come, or leaves its message to an upstream. Fails if that stops
+    /// the batch.
+    fn unanswered_item(
+        &self,
+        message: &Message<'_>,
+        why: Unanswered,
+        before: usize,
+        split: &mut Split,
+    ) -> Result<(), BatchStop> {
+        match why {
+            Unanswered::Silent => split.take_back(before),
+            Unanswered::Cold => return Err(BatchStop::Cold),
+            Unanswered::Missed(why) => {
+                if let Some(again) = self.reply_again(&why) {
+                    return Err(BatchStop::with(again));
+                }
+                if !self.misses.split {
+                    return Err(BatchStop::Missed(why));
+                }
+                self.missed_item(message, &why, before, split);
+            }
+            Unanswered::NoMemory => return Err(BatchStop::with(RpcResponse::NoMemory)),
+        }
+        Ok(())
+    }
+
+    /// Reply if the whole batch is answered again, when a missed value or missed heights have come.
+    fn reply_again(&self, why: &Missing) -> Option<RpcResponse> {
+        if self.awaits_prices(why) {
+            return Some(RpcResponse::Prices);
+        }
+        self.is_below(why).then_some(RpcResponse::Below)
     }
 
     /// Leaves a missed message of a batch to an upstream, or refuses it alone.
@@ -178,23 +206,18 @@ impl Rpc {
         why: &Missing,
         caller: &mut Caller<'_>,
     ) -> RpcResponse {
-        // The call that failed keeps its reason; all others get "in batch".
-        let mut cause = std::mem::take(&mut caller.calls).newest_miss();
-        let calls = || messages.iter().filter(|message| message.kind() == Kind::Call);
-        for message in calls() {
-            let method = MethodLabel::of(message);
-            let outcome = match cause.take_if(|(missed, _)| *missed == method) {
-                Some((_, outcome)) => outcome,
-                None => Outcome::Miss(MissReason::InBatch),
-            };
-            caller.calls.note(method, outcome);
-        }
+        note_missed(messages, caller);
         let relays = |message: &Message<'_>| {
             !matches!(message.kind(), Kind::Call | Kind::Notification) || self.relays(message)
         };
         if self.misses.relay.is_some() && messages.iter().all(relays) {
             return relayed_whole(messages, caller.accepts(), self.misses.broadcasts);
         }
+        self.refuse_batch(messages, why)
+    }
+
+    /// Refuses each call of a batch.
+    fn refuse_batch(&self, messages: &[Message<'_>], why: &Missing) -> RpcResponse {
         // All items get one text. It names no method or block, which would be those of another call.
         let range = self.serving.reader.range();
         let error = match why {
@@ -202,12 +225,26 @@ impl Rpc {
             _ => missing_data(Miss::InBatch, range.as_ref()),
         };
         let (mut out, held) = (Vec::new(), range_json(range.as_ref()));
-        for message in calls() {
+        for message in calls(messages) {
             out.push(if out.is_empty() { b'[' } else { b',' });
             envelope::error_with_data(&mut out, message.id(), &error, &held);
         }
         out.extend_from_slice(if out.is_empty() { b"[]\n" } else { b"]\n" });
         RpcResponse::Miss(ResponseBody::from(out))
+    }
+}
+
+/// Counts each call of a batch as a miss.
+fn note_missed(messages: &[Message<'_>], caller: &mut Caller<'_>) {
+    // The call that failed keeps its reason; all others get "in batch".
+    let mut cause = std::mem::take(&mut caller.calls).newest_miss();
+    for message in calls(messages) {
+        let method = MethodLabel::of(message);
+        let outcome = match cause.take_if(|(missed, _)| *missed == method) {
+            Some((_, outcome)) => outcome,
+            None => Outcome::Miss(MissReason::InBatch),
+        };
+        caller.calls.note(method, outcome);
     }
 }
 
@@ -241,5 +278,10 @@ fn too_many(messages: &[Message<'_>]) -> ResponseBody {
 
 /// The first call of a batch: its id is the only one that the refusal of a batch that is too long repeats.
 pub(super) fn first_call<'m, 'b>(messages: &'m [Message<'b>]) -> Option<&'m Message<'b>> {
-    messages.iter().find(|message| message.kind() == Kind::Call)
+    calls(messages).next()
+}
+
+/// The messages of a batch that are calls.
+fn calls<'m, 'b>(messages: &'m [Message<'b>]) -> impl Iterator<Item = &'m Message<'b>> {
+    messages.iter().filter(|message| message.kind() == Kind::Call)
 }

@@ -70,27 +70,21 @@ impl Rpc {
             return self.subscribe(message, asked, caller, out);
         }
         match message.query(self.serving.rules()) {
-            Ok((method, _)) if method.is_debug_raw() && !self.limits.debug_raw => {
-                Err(not_served(message, caller))
-            }
-            // neve has no pool of transactions.
-            Ok((_, Query::NewPendingTransactionFilter)) | Err(NoQuery::NotServed) => {
+            Ok((method, query)) if self.leaves_out(method, &query) => {
                 Err(not_served(message, caller))
             }
             Ok((method, query)) => self.ask(message, method, query, caller, out),
             // A node that lacks the method does not look at its parameters.
             Err(_) if self.is_switched_off(message) => Err(not_served(message, caller)),
-            Err(NoQuery::Error(error)) => {
-                caller.calls.note(MethodLabel::of(message), Outcome::Error);
-                envelope::error(out.text(), message.id(), &error);
-                Ok(0)
-            }
-            // The node returns null for these parameters without a look at its data.
-            Err(NoQuery::Null) => {
-                caller.calls.note(MethodLabel::of(message), Outcome::Error);
-                Ok(short(message, "null", out))
-            }
+            Err(why) => without_query(message, why, caller, out),
         }
+    }
+
+    /// True if neve does not serve a query: the method is switched off, or is about the pool of transactions, which neve
+    /// does not have.
+    fn leaves_out(&self, method: Method, query: &Query) -> bool {
+        (method.is_debug_raw() && !self.limits.debug_raw)
+            || matches!(query, Query::NewPendingTransactionFilter)
     }
 
     /// True if the node has the method only if it is told to, and neve was not.
@@ -109,21 +103,8 @@ impl Rpc {
         let start = out.text().len();
         envelope::write_prefix(out.text(), message.id());
         let before = out.len();
-        let context = self.context(caller.work, &caller.memory);
-        let answered = match caller.work.ended() {
-            Some(_) => Err(caller.work.error().into()), // its deadline passed while it waited
-            None => execute::result(&context, query, out),
-        };
-        // Before any return: what a call changed until it failed may have to be undone, too.
-        caller.changes.add(context.changes);
-        let outcome = match &answered {
-            Ok(()) => Outcome::Hit,
-            Err(QueryError::Error(_)) => Outcome::Error,
-            // Not counted: another thread repeats the call.
-            Err(QueryError::Cold) => return Err(Unanswered::Cold),
-            Err(QueryError::Miss(miss)) => Outcome::Miss(miss.reason(self.serving.head())),
-            Err(QueryError::NoMemory) => Outcome::Miss(MissReason::NoMemory),
-        };
+        let answered = self.execute(query, caller, out);
+        let Some(outcome) = self.outcome_of(&answered) else { return Err(Unanswered::Cold) };
         caller.calls.note(method.into(), outcome);
         match answered {
             Ok(()) => {
@@ -131,18 +112,36 @@ impl Rpc {
                 out.text().extend_from_slice(envelope::SUFFIX);
                 Ok(len)
             }
-            Err(QueryError::Error(error)) => {
-                out.text().truncate(start); // removes the prefix; no result follows it
-                envelope::error(out.text(), message.id(), &error);
-                Ok(0)
-            }
-            Err(QueryError::Miss(miss)) => {
-                out.text().truncate(start); // a split batch goes on with its next call
-                Err(Unanswered::Missed(Missing::Data(miss)))
-            }
-            Err(QueryError::NoMemory) => Err(Unanswered::NoMemory),
-            Err(QueryError::Cold) => Err(Unanswered::Cold),
+            Err(why) => without_result(message, why, start, out),
         }
+    }
+
+    /// Appends the result of a query, and keeps what the query changed.
+    fn execute(
+        &self,
+        query: Query,
+        caller: &mut Caller<'_>,
+        out: &mut BodyBuilder,
+    ) -> Result<(), QueryError> {
+        let context = self.context(caller.work, &caller.memory);
+        let answered = match caller.work.ended() {
+            Some(_) => Err(caller.work.error().into()), // its deadline passed while it waited
+            None => execute::result(&context, query, out),
+        };
+        // Before any return: what a call changed until it failed may have to be undone, too.
+        caller.changes.add(context.changes);
+        answered
+    }
+
+    /// Outcome of a call to count; `None` if another thread repeats the call.
+    fn outcome_of(&self, answered: &Result<(), QueryError>) -> Option<Outcome> {
+        Some(match answered {
+            Ok(()) => Outcome::Hit,
+            Err(QueryError::Error(_)) => Outcome::Error,
+            Err(QueryError::Cold) => return None,
+            Err(QueryError::Miss(miss)) => Outcome::Miss(miss.reason(self.serving.head())),
+            Err(QueryError::NoMemory) => Outcome::Miss(MissReason::NoMemory),
+        })
     }
 
     fn context<'a>(&'a self, work: &'a Work<'a>, memory: &'a Meter<'a>) -> QueryContext<'a> {
@@ -230,10 +229,8 @@ impl Rpc {
         if matches!(caller.over, Transport::Socket(_))
             && let Some(asked) = message.subscription(rules).transpose()
         {
-            return match asked {
-                Ok(asked) => silent(self.subscribe(message, Ok(asked), caller, &mut unsent)),
-                Err(_) => Err(Unanswered::Silent),
-            };
+            let Ok(asked) = asked else { return Err(Unanswered::Silent) };
+            return silent(self.subscribe(message, Ok(asked), caller, &mut unsent));
         }
         match message.query(rules) {
             Err(NoQuery::NotServed) => Err(not_served(message, caller)),
@@ -257,6 +254,50 @@ impl Rpc {
             Missing::Data(miss) => missing_data(*miss, range.as_ref()),
         };
         (error, range_json(range.as_ref()))
+    }
+}
+
+/// Answers a call without a query as the node does.
+fn without_query(
+    message: &Message<'_>,
+    why: NoQuery,
+    caller: &mut Caller<'_>,
+    out: &mut BodyBuilder,
+) -> Result<usize, Unanswered> {
+    match why {
+        NoQuery::NotServed => Err(not_served(message, caller)),
+        NoQuery::Error(error) => {
+            caller.calls.note(MethodLabel::of(message), Outcome::Error);
+            envelope::error(out.text(), message.id(), &error);
+            Ok(0)
+        }
+        // The node returns null for these parameters without a look at its data.
+        NoQuery::Null => {
+            caller.calls.note(MethodLabel::of(message), Outcome::Error);
+            Ok(short(message, "null", out))
+        }
+    }
+}
+
+/// Takes the prefix of a response back to `start`, and appends the node's error if it has one.
+fn without_result(
+    message: &Message<'_>,
+    why: QueryError,
+    start: usize,
+    out: &mut BodyBuilder,
+) -> Result<usize, Unanswered> {
+    match why {
+        QueryError::Error(error) => {
+            out.text().truncate(start); // removes the prefix; no result follows it
+            envelope::error(out.text(), message.id(), &error);
+            Ok(0)
+        }
+        QueryError::Miss(miss) => {
+            out.text().truncate(start); // a split batch goes on with its next call
+            Err(Unanswered::Missed(Missing::Data(miss)))
+        }
+        QueryError::NoMemory => Err(Unanswered::NoMemory),
+        QueryError::Cold => Err(Unanswered::Cold),
     }
 }
 

@@ -58,24 +58,11 @@ impl CallFacts {
         method: &str,
         parameters: Option<&[u8]>,
     ) -> Option<Box<str>> {
-        let named = filter_place(method).and_then(|place| {
-            let id = parameter(parameters, place).and_then(text)?;
-            (id.len() <= FILTER_LEN_MAX).then(|| Box::from(id.to_ascii_lowercase()))
-        });
+        let named = named_filter(method, parameters);
         if self.filter.is_none() {
             self.filter.clone_from(&named);
         }
-        if let Some((place, reads_state)) = block_place(method) {
-            match block(parameter(parameters, place)) {
-                Block::Number(height) => {
-                    // Of a batch the lowest counts: an upstream that has it has the others, too.
-                    self.height = Some(self.height.map_or(height, |lowest| lowest.min(height)));
-                    self.reads_state |= reads_state;
-                }
-                Block::Head => self.at_head = true,
-                Block::Unknown => {}
-            }
-        }
+        self.add_block(method, parameters);
         if opens_filter(method) && self.opening.len() < OPENING_MAX {
             let id = id.filter(|id| id.len() <= ID_LEN_MAX);
             self.opening.extend(id.map(Box::from));
@@ -86,6 +73,25 @@ impl CallFacts {
         }
         named
     }
+
+    fn add_block(&mut self, method: &str, parameters: Option<&[u8]>) {
+        let Some((place, reads_state)) = block_place(method) else { return };
+        match block(parameter(parameters, place)) {
+            Block::Number(height) => {
+                // Of a batch the lowest counts: an upstream that has it has the others, too.
+                self.height = Some(self.height.map_or(height, |lowest| lowest.min(height)));
+                self.reads_state |= reads_state;
+            }
+            Block::Head => self.at_head = true,
+            Block::Unknown => {}
+        }
+    }
+}
+
+/// Filter that a call names, in lower case.
+fn named_filter(method: &str, parameters: Option<&[u8]>) -> Option<Box<str>> {
+    let id = parameter(parameters, filter_place(method)?).and_then(text)?;
+    (id.len() <= FILTER_LEN_MAX).then(|| Box::from(id.to_ascii_lowercase()))
 }
 
 /// True if a method changes nothing at the node, so that it may be called twice.

@@ -39,31 +39,29 @@ impl Rpc {
         let reply = match self.parse_for(body, &caller) {
             None => Ok(RpcResponse::NoMemory),
             Some(Request::Empty) => return Ok((WsResponse::Last(None), caller.calls)),
-            Some(Request::Malformed) => {
-                return Ok((WsResponse::Last(syntax_error(body).map(not_json)), caller.calls));
-            }
+            Some(Request::Malformed) => return Ok((malformed(body), caller.calls)),
             Some(Request::Single(message)) => self.single(&message, &mut caller),
             Some(Request::Batch(messages)) => self.batch(&messages, &mut caller),
         };
-        let (reply, calls) = match self.settle(reply, caller) {
-            Ok(settled) => settled,
-            Err(cold) => {
-                subscriptions.undo(); // all of it is done again
-                return Err(cold);
-            }
-        };
-        // The client has gone, so the frame has no effect.
-        if work.ended() == Some(Stop::Gone) {
-            subscriptions.undo();
-            return Ok((WsResponse::Last(None), calls));
-        }
-        if keeps_effects(&reply) {
-            subscriptions.keep();
-        } else {
-            subscriptions.undo();
-        }
-        Ok((frame_of(reply), calls))
+        // Another thread does all of it again.
+        let (reply, calls) = self.settle(reply, caller).inspect_err(|_| subscriptions.undo())?;
+        Ok((end_frame(reply, subscriptions, work), calls))
     }
+}
+
+/// Keeps or undoes the effects of a frame, and returns its response.
+fn end_frame(reply: RpcResponse, subscriptions: &mut Subscriptions, work: &Work<'_>) -> WsResponse {
+    // The client has gone, so the frame has no effect.
+    if work.ended() == Some(Stop::Gone) {
+        subscriptions.undo();
+        return WsResponse::Last(None);
+    }
+    if keeps_effects(&reply) {
+        subscriptions.keep();
+    } else {
+        subscriptions.undo();
+    }
+    frame_of(reply)
 }
 
 /// True if the calls of a frame have their effects.
@@ -99,6 +97,11 @@ fn frame_of(reply: RpcResponse) -> WsResponse {
         RpcResponse::Below => WsResponse::Below,
         RpcResponse::NoMemory => WsResponse::NoMemory,
     }
+}
+
+/// The last response, to a frame that is not JSON.
+fn malformed(body: &[u8]) -> WsResponse {
+    WsResponse::Last(syntax_error(body).map(not_json))
 }
 
 /// A frame that is not JSON, as the node says it over WebSocket: with Go's words.

@@ -141,28 +141,32 @@ impl Outbound {
         if self.batch {
             self.body.push(if self.body.is_empty() { b'[' } else { b',' });
         }
-        match (kind, id) {
-            (Kind::Invalid, id) => write_invalid(&mut self.body, id.unwrap_or(b"null")),
-            (_, id) => {
-                let params = message.params().map_or(0, <[u8]>::len);
-                self.body.reserve(method.len() + params + id.map_or(0, <[u8]>::len) + CALL_BYTES);
-                let start = self.body.len();
-                write_call(&mut self.body, id, method, message.params());
-                // One call with an effect is enough: a second upstream would execute it again.
-                self.repeatable &= only_reads(method);
-                let named = self.facts.add(id, method, message.params());
-                // A lone call goes to the filter's upstream as a whole. Only a batch may have to be
-                // divided.
-                if let Some(filter) = named.filter(|_| self.batch) {
-                    let number = id.is_some().then_some(self.ids.len());
-                    let span = start..self.body.len();
-                    self.facts.named.push(NamedFilter { filter, number, span });
-                }
-            }
+        if kind == Kind::Invalid {
+            write_invalid(&mut self.body, id.unwrap_or(b"null"));
+        } else {
+            self.add_call(id, method, message.params());
         }
         if id.is_some() {
             self.ids.push(message.id().into());
             self.wanted += 1;
+        }
+    }
+
+    /// Writes a call or notification to the body, and adds its facts.
+    fn add_call(&mut self, id: Option<&[u8]>, method: &str, params: Option<&[u8]>) {
+        let lens = method.len() + params.map_or(0, <[u8]>::len) + id.map_or(0, <[u8]>::len);
+        self.body.reserve(lens + CALL_BYTES);
+        let start = self.body.len();
+        write_call(&mut self.body, id, method, params);
+        // One call with an effect is enough: a second upstream would execute it again.
+        self.repeatable &= only_reads(method);
+        let named = self.facts.add(id, method, params);
+        // A lone call goes to the filter's upstream as a whole. Only a batch may have to be
+        // divided.
+        if let Some(filter) = named.filter(|_| self.batch) {
+            let number = id.is_some().then_some(self.ids.len());
+            let span = start..self.body.len();
+            self.facts.named.push(NamedFilter { filter, number, span });
         }
     }
 

@@ -137,11 +137,7 @@ impl Rpc {
         let why = Missing::Data(Miss::Disk);
         let reply = match self.parse_for(body, &caller) {
             None => RpcResponse::NoMemory,
-            Some(Request::Single(message)) => {
-                let outcome = Outcome::Miss(MissReason::Unreadable);
-                caller.calls.note(MethodLabel::of(&message), outcome);
-                self.missed(&message, &why)
-            }
+            Some(Request::Single(message)) => self.unread(&message, &why, &mut caller),
             Some(Request::Batch(messages)) => self.missed_batch(&messages, &why, &mut caller),
             // The store is not needed for these.
             Some(Request::Empty | Request::Malformed) => {
@@ -150,6 +146,11 @@ impl Rpc {
         };
         // Nothing here reads the store.
         self.settle(Ok(reply), caller).unwrap_or((RpcResponse::NoMemory, Calls::default()))
+    }
+
+    fn unread(&self, message: &Message<'_>, why: &Missing, caller: &mut Caller<'_>) -> RpcResponse {
+        caller.calls.note(MethodLabel::of(message), Outcome::Miss(MissReason::Unreadable));
+        self.missed(message, why)
     }
 
     /// Returns the class of a body that cannot be answered on a serving thread.

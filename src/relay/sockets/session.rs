@@ -11,7 +11,7 @@ use metrics::gauge;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, Interval, interval_at, sleep_until, timeout};
 use tokio_tungstenite::tungstenite::error::CapacityError;
-use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 
 use super::connecting::{Connected, connect};
 use super::event::{Command, Opening, SocketEnd, SocketEvent, Unsent};
@@ -115,12 +115,6 @@ impl<'s> SocketSession<'s> {
 
     async fn turn(&mut self) -> Result<(), SocketEnd> {
         let deadline = self.current.as_ref().map(|call| call.deadline);
-        let late = async {
-            match deadline {
-                Some(deadline) => sleep_until(deadline).await,
-                None => pending().await,
-            }
-        };
         tokio::select! {
             frame = self.upstream.socket.next() => match frame {
                 Some(Ok(message)) => self.take(message),
@@ -133,7 +127,7 @@ impl<'s> SocketSession<'s> {
                 Some(command) => self.begin(command).await,
                 None => Err(SocketEnd::Failed(Failure::Unreachable)), // the client left
             },
-            () = late => Err(SocketEnd::Failed(Failure::TimedOut)),
+            () = passed(deadline) => Err(SocketEnd::Failed(Failure::TimedOut)),
             _ = self.ping.tick() => self.keep_alive().await,
         }
     }
@@ -197,12 +191,7 @@ impl<'s> SocketSession<'s> {
     fn take(&mut self, message: Message) -> Result<(), SocketEnd> {
         self.upstream.coming.ends();
         self.heard = Instant::now();
-        let text = match message {
-            Message::Text(text) => text,
-            Message::Close(_) => return Err(SocketEnd::Failed(Failure::Unreachable)),
-            Message::Binary(_) => return Err(SocketEnd::Failed(Failure::NotJson)),
-            _ => return Ok(()),
-        };
+        let Some(text) = text_of(message)? else { return Ok(()) };
         let checked = self.state.check_text(self.upstream.candidate.place, text.as_bytes());
         match Incoming::read(&text).ok_or(SocketEnd::Failed(Failure::NotJson))? {
             // A response with a key fails its call only. A notification with one ends the socket:
@@ -277,6 +266,24 @@ impl<'s> SocketSession<'s> {
             Error::Io(error) if error.kind() == NO_MEMORY => SocketEnd::NoMemory,
             _ => SocketEnd::Failed(Failure::Unreachable),
         }
+    }
+}
+
+/// Waits until a deadline has passed; for ever if there is none.
+async fn passed(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => pending().await,
+    }
+}
+
+/// Text of a message; `None` for a ping or a pong.
+fn text_of(message: Message) -> Result<Option<Utf8Bytes>, SocketEnd> {
+    match message {
+        Message::Text(text) => Ok(Some(text)),
+        Message::Close(_) => Err(SocketEnd::Failed(Failure::Unreachable)),
+        Message::Binary(_) => Err(SocketEnd::Failed(Failure::NotJson)),
+        _ => Ok(None),
     }
 }
 

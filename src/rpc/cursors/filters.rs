@@ -95,9 +95,7 @@ impl Filters {
             held = self.held();
             place = self.place(&held, bytes, account);
         }
-        let reserved = place?;
-        let next = Mutex::new(head.map(|head| head + 1));
-        let filter = Arc::new(OpenFilter { topic, next, _held: reserved });
+        let filter = Arc::new(OpenFilter::new(topic, head, place?));
         held.entries.insert(id.clone(), FilterEntry { filter, asked: now });
         Ok(id)
     }
@@ -182,6 +180,10 @@ impl FilterEntry {
 }
 
 impl OpenFilter {
+    fn new(topic: FilterKind, head: Option<u64>, held: (Reservation, FilterPlace)) -> Self {
+        Self { topic, next: Mutex::new(head.map(|head| head + 1)), _held: held }
+    }
+
     /// Delivers heights that it has not delivered yet: `take` gets the first of them, and returns the height after
     /// the last one that it delivered, or fails. Two callers at once get each height once. Returns the next
     /// height before and after.

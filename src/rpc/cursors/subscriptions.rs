@@ -182,28 +182,24 @@ impl Subscriptions {
             return Err(SubscriptionRefused::Error(too_many(self.max)));
         }
         // Before it is made: a client chooses how many addresses and topics there are.
-        let making = account.reserve(Holder::Filter, bytes_to_make(&wanted));
-        let making = making.ok_or_else(|| SubscriptionRefused::Error(no_memory()))?;
-        let (topic, from) = match wanted {
-            Subscription::NewHeads { from_block } => (SubscriptionKind::Heads, from_block),
-            Subscription::Logs { query, from_block } => (
-                SubscriptionKind::Logs(
-                    LogMatcher::new(&query.filter.addresses, &query.filter.topics),
-                    last(query.range),
-                ),
-                from_block,
-            ),
-            Subscription::Unsubscribe(_) => {
-                return Err(SubscriptionRefused::Error(RpcError::SUBSCRIPTION_NOT_FOUND));
-            }
-        };
+        let making = reserved(account, bytes_to_make(&wanted))?;
+        let (topic, from) = kind_and_start(wanted)?;
         let next = next(from, served.as_ref())?;
         // One that replays a range is behind by wish, and must not be closed for its lag.
         let live = served.is_none_or(|served| next.is_some_and(|next| next > *served.end()));
-        let id = new_id();
         drop(making);
-        let reservation = account.reserve(Holder::Filter, topic.bytes() + id.len());
-        let reservation = reservation.ok_or_else(|| SubscriptionRefused::Error(no_memory()))?;
+        self.add(topic, (next, live), account)
+    }
+
+    /// Adds a subscription with the height that it is to hear of next. Returns its id.
+    fn add(
+        &mut self,
+        topic: SubscriptionKind,
+        (next, live): (Option<u64>, bool),
+        account: Account<'_>,
+    ) -> Result<&str, SubscriptionRefused> {
+        let id = new_id();
+        let reservation = reserved(account, topic.bytes() + id.len())?;
         let counted = SubscriptionCount::new(&self.counters, topic.kind());
         self.held.push(OpenSubscription {
             id,
@@ -286,6 +282,28 @@ impl SubscriptionKind {
             Self::Logs(wanted, _) => wanted.bytes(),
         };
         2 * size_of::<OpenSubscription>() + wanted
+    }
+}
+
+/// Reserves memory for a subscription, or for its making.
+fn reserved(account: Account<'_>, bytes: usize) -> Result<Reservation, SubscriptionRefused> {
+    let reservation = account.reserve(Holder::Filter, bytes);
+    reservation.ok_or_else(|| SubscriptionRefused::Error(no_memory()))
+}
+
+/// Makes the kind of a new subscription. Returns it and the height from which the client wants it.
+fn kind_and_start(
+    wanted: Subscription,
+) -> Result<(SubscriptionKind, Option<u64>), SubscriptionRefused> {
+    match wanted {
+        Subscription::NewHeads { from_block } => Ok((SubscriptionKind::Heads, from_block)),
+        Subscription::Logs { query, from_block } => {
+            let matcher = LogMatcher::new(&query.filter.addresses, &query.filter.topics);
+            Ok((SubscriptionKind::Logs(matcher, last(query.range)), from_block))
+        }
+        Subscription::Unsubscribe(_) => {
+            Err(SubscriptionRefused::Error(RpcError::SUBSCRIPTION_NOT_FOUND))
+        }
     }
 }
 

@@ -32,6 +32,12 @@ impl BlockForm {
             Rules::Helicon => Self::Helicon,
         }
     }
+
+    /// Total difficulty of a block in this form, as JSON.
+    fn total_difficulty(self, height: u64) -> String {
+        let difficulty = if self == Self::BeforeHelicon { height } else { 0 };
+        format!("\"{difficulty:#x}\"")
+    }
 }
 
 /// A block or header in this form.
@@ -54,8 +60,7 @@ pub(crate) fn block_of(
         cut.replace(pieces.miner, MINER_LEN, "null")?;
         cut.replace(pieces.nonce, NONCE_LEN, "null")?;
     }
-    let difficulty = if form == BlockForm::BeforeHelicon { record.height() } else { 0 };
-    let difficulty = format!("\"{difficulty:#x}\"");
+    let difficulty = form.total_difficulty(record.height());
     cut.replace(pieces.total_difficulty, pieces.total_difficulty_len, &difficulty)?;
     Ok(cut.rest()?)
 }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use alloy_primitives::U256;
 pub(crate) use neve_chain::FEE_BLOCKS_MAX;
 use neve_chain::{
-    BlockFees, ClaimedHeader, FEE_DEPTH_MAX, FeeHistory, FeeRequest, FeeRule, Header, NewestBlock,
-    next_base_fee,
+    BlockFees, ClaimedHeader, FEE_DEPTH_MAX, FeeHistory, FeeRefusal, FeeRequest, FeeRule, Header,
+    NewestBlock, next_base_fee,
 };
 use neve_jsonrpc::{BlockId, RpcError, Rules, Tag};
 use neve_record::parts::{FULL, HEADER, RECEIPTS};
-use neve_store::residency;
+use neve_store::{RecordRef, residency};
 
 use super::miss::{Miss, NotRead, QueryError};
 use super::query_context::QueryContext;
@@ -29,40 +29,55 @@ pub(crate) fn history(
     percentiles: &[f64],
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
-    let rule = match context.serving.rules() {
-        Rules::BeforeHelicon => FeeRule::BeforeHelicon,
-        Rules::Helicon => FeeRule::Helicon,
-    };
+    let rule = fee_rule(context.serving.rules());
     let held = context.serving.reader.range().ok_or(Miss::Empty)?;
     let head = *held.end();
-    let at = newest;
-    let newest = newest_block(context, at, head)?;
-    let request = FeeRequest { count, newest };
-    let node_head = node_head(context, at, head)?;
-    let heights = request
-        .blocks(rule, node_head)
-        .map_err(|refusal| RpcError { code: -32000, message: refusal.to_string().into() })?;
-    let is_below = !heights.is_empty() && heights.start < *held.start();
-    if is_below && !context.serving.reader.covers(&(heights.start..=heights.end - 1)) {
-        return Err(Miss::Height(heights.start).into());
+    let request = FeeRequest { count, newest: newest_block(context, newest, head)? };
+    let node_head = node_head(context, newest, head)?;
+    let heights = request.blocks(rule, node_head).map_err(refusal)?;
+    check_held(context, &heights, *held.start())?;
+    let fees = all_fees(context, heights.clone(), rule, !percentiles.is_empty())?;
+    let next = next_fee(context, &heights, (head, node_head), rule)?;
+    // Not expected, since all parts were made above; a full node can answer.
+    let FeeHistory::Whole(text) = FeeHistory::write(rule, &fees, next, percentiles) else {
+        return Err(Miss::NotRelayed("eth_feeHistory").into());
+    };
+    out.text().extend_from_slice(text.as_bytes());
+    Ok(())
+}
+
+fn fee_rule(rules: Rules) -> FeeRule {
+    match rules {
+        Rules::BeforeHelicon => FeeRule::BeforeHelicon,
+        Rules::Helicon => FeeRule::Helicon,
     }
-    let with_tips = !percentiles.is_empty();
+}
+
+/// The node's error for a request beyond its limits.
+fn refusal(why: FeeRefusal) -> RpcError {
+    RpcError { code: -32000, message: why.to_string().into() }
+}
+
+/// Fails if heights below the first served one are nowhere.
+fn check_held(context: &QueryContext<'_>, heights: &Range<u64>, first: u64) -> Result<(), Miss> {
+    let is_below = !heights.is_empty() && heights.start < first;
+    if is_below && !context.serving.reader.covers(&(heights.start..=heights.end - 1)) {
+        return Err(Miss::Height(heights.start));
+    }
+    Ok(())
+}
+
+/// Fees of all blocks, ascending.
+fn all_fees(
+    context: &QueryContext<'_>,
+    heights: Range<u64>,
+    rule: FeeRule,
+    with_tips: bool,
+) -> Result<Vec<Arc<BlockFees>>, QueryError> {
     if heights.end - heights.start > LONG_BLOCKS {
         residency::not_here()?;
     }
-    let fees: Vec<Arc<BlockFees>> = heights
-        .clone()
-        .map(|height| fees(context, height, rule, with_tips))
-        .collect::<Result<_, QueryError>>()?;
-    let next = next_fee(context, &heights, (head, node_head), rule)?;
-    match FeeHistory::write(rule, &fees, next, percentiles) {
-        FeeHistory::Whole(text) => {
-            out.text().extend_from_slice(text.as_bytes());
-            Ok(())
-        }
-        // Not expected, since all parts were made above; a full node can answer.
-        _ => Err(Miss::NotRelayed("eth_feeHistory").into()),
-    }
+    heights.map(|height| fees(context, height, rule, with_tips)).collect()
 }
 
 /// Bytes that a block counts as, also if its fees are remembered: its header and its share of the text.
@@ -75,13 +90,8 @@ fn newest_block(
     newest: BlockId,
     head: u64,
 ) -> Result<NewestBlock, NotRead> {
-    match newest {
-        BlockId::Tag(Tag::Earliest) => {}
-        BlockId::Number(height) if height < head => {}
-        // Before Helicon the head's history follows from the head alone.
-        BlockId::Number(height)
-            if height == head && context.serving.rules() == Rules::BeforeHelicon => {}
-        _ => fresh(context.serving)?,
+    if needs_new_head(context, newest, head) {
+        fresh(context.serving)?;
     }
     let height = match newest {
         BlockId::Tag(Tag::Pending) => return Ok(NewestBlock::Pending),
@@ -94,6 +104,19 @@ fn newest_block(
         return Err(Miss::Height(height).into());
     }
     Ok(NewestBlock::Height(height))
+}
+
+/// True if the answer depends on whether `head` is new.
+fn needs_new_head(context: &QueryContext<'_>, newest: BlockId, head: u64) -> bool {
+    match newest {
+        BlockId::Tag(Tag::Earliest) => false,
+        // Before Helicon the head's history follows from the head alone.
+        BlockId::Number(height) if height == head => {
+            context.serving.rules() != Rules::BeforeHelicon
+        }
+        BlockId::Number(height) => height > head,
+        _ => true,
+    }
 }
 
 /// Head from which the node measures how far back a call goes: for a number the upstream's, if it is higher. A call
@@ -118,25 +141,32 @@ fn fees(
         return Err(context.work.error().into());
     }
     let record = at_height(context.serving, height)?;
-    let unreadable = |_| NotRead::Miss(Miss::Unreadable(height));
     // Without percentiles the header suffices, which is a fraction of the block.
     if !with_tips {
         let header = readable(&record, HEADER)?;
-        return Ok(BlockFees::from_header(header.as_ref()).map(Arc::new).map_err(unreadable)?);
+        let fees = BlockFees::from_header(header.as_ref()).map(Arc::new);
+        return Ok(fees.map_err(|_| Miss::Unreadable(height))?);
     }
-    let make = || {
-        let block = readable(&record, FULL)?;
-        // The block is read already: beyond the limit the next one fails.
-        context.work.examine(block.len() as u64);
-        let fees = match rule {
-            FeeRule::Helicon => BlockFees::from_block(block.as_ref()),
-            FeeRule::BeforeHelicon => {
-                BlockFees::from_receipts(block.as_ref(), readable(&record, RECEIPTS)?.as_ref())
-            }
-        };
-        fees.map_err(unreadable)
-    };
+    let make = || fees_with_tips(context, &record, rule);
     Ok(context.fees.get_or(record.header()?.hash, rule, make)?)
+}
+
+/// Fees of a block with the tips of its transactions.
+fn fees_with_tips(
+    context: &QueryContext<'_>,
+    record: &RecordRef,
+    rule: FeeRule,
+) -> Result<BlockFees, NotRead> {
+    let block = readable(record, FULL)?;
+    // The block is read already: beyond the limit the next one fails.
+    context.work.examine(block.len() as u64);
+    let fees = match rule {
+        FeeRule::Helicon => BlockFees::from_block(block.as_ref()),
+        FeeRule::BeforeHelicon => {
+            BlockFees::from_receipts(block.as_ref(), readable(record, RECEIPTS)?.as_ref())
+        }
+    };
+    fees.map_err(|_| NotRead::Miss(Miss::Unreadable(record.height())))
 }
 
 /// The base fee after the last block: the next header's, or what the head's clock says. The next header may be at the

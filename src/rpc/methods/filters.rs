@@ -46,16 +46,26 @@ fn admit(
             found.ok_or(Miss::Hash(hash))?;
         }
         LogRange::Range { from, to } => {
-            let below = |bound: LogBound| bound.number().filter(|n| n < held.start());
-            // Two looks are enough for the archive: its heights have no gap.
-            if let Some(height) = below(from).or_else(|| below(to))
-                && !(is_archived(context, height) && is_archived(context, held.start() - 1))
-            {
+            if let Some(height) = missing_below(context, from, to, held) {
                 return Err(Miss::Height(height).into());
             }
         }
     }
     Ok(fresh(context.serving)?)
+}
+
+/// Bound of a range that lies below the served range, and that no other place has.
+fn missing_below(
+    context: &QueryContext<'_>,
+    from: LogBound,
+    to: LogBound,
+    held: &RangeInclusive<u64>,
+) -> Option<u64> {
+    let below = |bound: LogBound| bound.number().filter(|n| n < held.start());
+    let height = below(from).or_else(|| below(to))?;
+    // Two looks are enough for the archive: its heights have no gap.
+    let is_there = is_archived(context, height) && is_archived(context, held.start() - 1);
+    (!is_there).then_some(height)
 }
 
 /// True if another place has a height below the served range. Its heights have no gap.
@@ -81,18 +91,29 @@ pub(crate) fn changes(
             // Heights that the client did not get yet were evicted, so it must start again.
             return Err(RpcError::FILTER_NOT_FOUND.into());
         }
-        match &filter.topic {
-            FilterKind::Blocks => hashes(context, next..=head, out).map(|()| head + 1),
-            FilterKind::Logs(range, wanted) => {
-                let heights = within(range, next, head);
-                // What is too long for one response is left for the next poll.
-                let left = logs::list_whole_heights(context, heights, wanted.clone(), out)?;
-                Ok(left.unwrap_or(head + 1))
-            }
-        }
+        append_new(context, &filter.topic, next..=head, out)
     })?;
     context.changes.note(Change::Told { filter: Arc::clone(&filter), before, after });
     Ok(())
+}
+
+/// Appends what new heights have for a filter. Returns the height at which its next poll begins.
+fn append_new(
+    context: &QueryContext<'_>,
+    topic: &FilterKind,
+    heights: RangeInclusive<u64>,
+    out: &mut BodyBuilder,
+) -> Result<u64, QueryError> {
+    let (next, head) = (*heights.start(), *heights.end());
+    match topic {
+        FilterKind::Blocks => hashes(context, heights, out).map(|()| head + 1),
+        FilterKind::Logs(range, wanted) => {
+            let heights = within(range, next, head);
+            // What is too long for one response is left for the next poll.
+            let left = logs::list_whole_heights(context, heights, wanted.clone(), out)?;
+            Ok(left.unwrap_or(head + 1))
+        }
+    }
 }
 
 /// The new heights that a filter is about: numbers bound it, tags do not.
@@ -138,25 +159,26 @@ pub(crate) fn all_logs(
     match filter.as_deref().map(|filter| &filter.topic) {
         Some(FilterKind::Logs(range, wanted)) => {
             let first = context.serving.reader.range().map_or(0, |range| *range.start());
-            logs::logs(context, *range, wanted.clone(), out).map_err(|why| match why {
-                // They were here when the filter was made, and may be lent. Otherwise the caller begins anew, as a
-                // full node does not know the filter.
-                QueryError::Miss(Miss::Height(height))
-                    if height < first && !is_archived(context, height) =>
-                {
-                    RpcError::FILTER_NOT_FOUND.into()
-                }
-                QueryError::Miss(Miss::Hash(hash))
-                    if !context.below.is_some_and(|below| below.may_have(&Want::Hash(hash))) =>
-                {
-                    RpcError::FILTER_NOT_FOUND.into()
-                }
-                why => why,
-            })
+            let listed = logs::logs(context, *range, wanted.clone(), out);
+            listed.map_err(|why| without_logs(context, first, why))
         }
         Some(FilterKind::Blocks) => Err(RpcError::FILTER_NOT_FOUND.into()),
         None => Err(not_found(context, id)),
     }
+}
+
+/// Error of a filter whose logs were not listed; `first` is the lowest served height.
+fn without_logs(context: &QueryContext<'_>, first: u64, why: QueryError) -> QueryError {
+    let is_gone = match &why {
+        QueryError::Miss(Miss::Height(height)) => *height < first && !is_archived(context, *height),
+        QueryError::Miss(Miss::Hash(hash)) => {
+            !context.below.is_some_and(|below| below.may_have(&Want::Hash(*hash)))
+        }
+        _ => false,
+    };
+    // They were here when the filter was made, and may be lent. Otherwise the caller begins anew, as a full node does
+    // not know the filter.
+    if is_gone { RpcError::FILTER_NOT_FOUND.into() } else { why }
 }
 
 /// A filter that is not here: gone if neve made it, else perhaps at a full node.

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use neve_jsonrpc::{LogFilter, LogHeads, LogRange, RpcError, Rules, log_heights};
+use neve_jsonrpc::{LogBound, LogFilter, LogHeads, LogRange, RpcError, Rules, log_heights};
 use neve_record::log_matcher::{FoundLogs, LogMatcher, logs as logs_of};
 use neve_store::residency::{self, Cold};
 use neve_store::{Hash, Wanted};
@@ -51,46 +51,69 @@ fn heights(
     range: LogRange,
     wanted: &LogMatcher,
 ) -> Result<Option<RangeInclusive<u64>>, QueryError> {
-    let reader = &context.serving.reader;
     let (from, to) = match range {
-        LogRange::Block(hash) => {
-            // An unknown block is never an error here: the node may have it, or get it at any time.
-            let reader = reader.resident();
-            let found = reader.read_block(&Hash(hash), Wanted::Count, &mut Vec::new())?;
-            let height = found.ok_or(Miss::Hash(hash))?.height();
-            return Ok(Some(height..=height));
-        }
+        LogRange::Block(hash) => return height_of(context, hash).map(|at| Some(at..=at)),
         LogRange::Range { from, to } => (from, to),
     };
-    let held = reader.range().ok_or(Miss::Empty)?;
+    let held = context.serving.reader.range().ok_or(Miss::Empty)?;
     let head = *held.end();
-    let is_past = |bound: neve_jsonrpc::LogBound| bound.number().is_some_and(|n| n <= head);
+    check_head(context, from, to, head)?;
+    let rules = context.serving.rules();
+    let settled = if rules == Rules::Helicon { settled(context.serving)? } else { head };
+    let heights = log_heights(from, to, rules, LogHeads { latest: head, settled })?;
+    if let Some(heights) = &heights {
+        check_held(context, heights, wanted, &held)?;
+    }
+    Ok(heights)
+}
+
+/// Height of a block. An unknown one is never an error here: the node may have it, or get it at any time.
+fn height_of(context: &QueryContext<'_>, hash: [u8; 32]) -> Result<u64, QueryError> {
+    let reader = context.serving.reader.resident();
+    let found = reader.read_block(&Hash(hash), Wanted::Count, &mut Vec::new())?;
+    Ok(found.ok_or(Miss::Hash(hash))?.height())
+}
+
+/// Fails if the answer for these bounds depends on a newer head than `head`.
+fn check_head(
+    context: &QueryContext<'_>,
+    from: LogBound,
+    to: LogBound,
+    head: u64,
+) -> Result<(), QueryError> {
+    let is_past = |bound: LogBound| bound.number().is_some_and(|n| n <= head);
     // Between numbers up to the head there is one answer, however old the head is.
     if !(is_past(from) && is_past(to)) {
         fresh(context.serving)?;
     }
     // While the upstream's head is higher, an error about heights beyond the head would name another one.
     let is_behind = context.status.upstream_head().is_some_and(|upstream| upstream > head);
-    let ahead = |bound: neve_jsonrpc::LogBound| bound.number().filter(|n| is_behind && *n > head);
-    if let Some(height) = ahead(from).or_else(|| ahead(to)) {
-        return Err(Miss::Height(height).into());
+    let ahead = |bound: LogBound| bound.number().filter(|n| is_behind && *n > head);
+    match ahead(from).or_else(|| ahead(to)) {
+        Some(height) => Err(Miss::Height(height).into()),
+        None => Ok(()),
     }
-    let rules = context.serving.rules();
-    let settled = if rules == Rules::Helicon { settled(context.serving)? } else { head };
-    let Some(heights) = log_heights(from, to, rules, LogHeads { latest: head, settled })? else {
-        return Ok(None);
-    };
+}
+
+/// Fails if not all heights are here, or if they are too many.
+fn check_held(
+    context: &QueryContext<'_>,
+    heights: &RangeInclusive<u64>,
+    wanted: &LogMatcher,
+    held: &RangeInclusive<u64>,
+) -> Result<(), QueryError> {
     let max = context.limits.logs_blocks_max;
     let is_long = heights.end() - heights.start() >= max;
+    let covers = || context.serving.reader.covers_logs(heights, wanted.criteria());
     // Only the start can be missing: the served range has no gap, and the end was checked against
     // the head.
-    if !held.contains(heights.start()) && !reader.covers_logs(&heights, wanted.criteria()) {
-        return Err(not_here(context, &heights, wanted, is_long));
+    if !held.contains(heights.start()) && !covers() {
+        return Err(not_here(context, heights, wanted, is_long));
     }
     if is_long {
-        return Err(RpcError::too_many_blocks(&heights, max).into());
+        return Err(RpcError::too_many_blocks(heights, max).into());
     }
-    Ok(Some(heights))
+    Ok(())
 }
 
 /// Heights below the served range are a miss, unless another place has them and the call asks for too much of it.
