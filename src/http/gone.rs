@@ -14,9 +14,11 @@ use crate::shared::GONE_INTERVAL;
 pub(crate) struct Gone(Arc<AtomicBool>);
 
 impl Gone {
-    /// Returns the flag, which is true once the client has gone.
-    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.0)
+    /// Returns a function for the other thread, which is true once the client has gone.
+    pub(crate) fn for_work(&self) -> impl Fn() -> bool + Send + 'static + use<> {
+        let flag = Arc::clone(&self.0);
+        // Relaxed: the flag publishes no other data.
+        move || flag.load(Ordering::Relaxed)
     }
 
     /// Awaits work, and looks now and then whether its client has gone.
@@ -33,7 +35,7 @@ impl Gone {
                 done = &mut work => return done,
                 () = sleep(GONE_INTERVAL) => {}
             }
-            // Relaxed: the flag publishes no other data.
+            // Relaxed, as above.
             self.0.fetch_or(has_gone(), Ordering::Relaxed);
         }
     }

@@ -96,3 +96,13 @@ pub(crate) enum Role {
     /// The administrator's pages only.
     Admin,
 }
+
+impl Role {
+    /// Names of the two threads of a worker: of the fast path, and of the full path.
+    pub(super) fn thread_names(self) -> [&'static str; 2] {
+        match self {
+            Self::Rpc { .. } => ["http-fast", "http-full"],
+            Self::Admin => ["admin-fast", "admin-full"],
+        }
+    }
+}

@@ -193,21 +193,12 @@ impl Pool {
     fn submit(&self, address: ClientAddress, job: Job) -> bool {
         let shared = &self.0;
         let mut state = shared.state();
-        let QueueLimits { address_max, total_max } = state.queue;
-        let share = state.shares.get(&address);
-        let (jobs, running) =
-            share.map_or((0, 0), |share| (share.waiting.len() + share.running, share.running));
-        let may_run = running < shared.address_threads_max;
-        // The bound is of jobs that wait. A job for which there is a thread does not, even if no thread
-        // has taken it yet.
-        if jobs >= address_max.saturating_add(shared.address_threads_max)
-            || state.waiting + state.running >= total_max.saturating_add(shared.threads_max())
-        {
+        let (waiting, running) = state.jobs_of(address);
+        if shared.is_full(&state, waiting + running) {
             return false;
         }
         state.push(address, job);
-        // An idle thread takes a job sooner than a new one starts.
-        let spawns = may_run && state.waiting > state.idle && state.threads < shared.threads_max();
+        let spawns = running < shared.address_threads_max && shared.needs_thread(&state);
         state.threads += usize::from(spawns);
         let is_waited_for = state.idle > 0;
         // A thread that wakes takes this lock first.
@@ -248,6 +239,21 @@ impl Drop for Pool {
 impl PoolShared {
     fn threads_max(&self) -> usize {
         2 * self.address_threads_max
+    }
+
+    /// True if an address with so many jobs, or all addresses together, may queue no more.
+    fn is_full(&self, state: &State, jobs: usize) -> bool {
+        let QueueLimits { address_max, total_max } = state.queue;
+        // The bound is of jobs that wait. A job for which there is a thread does not, even if no thread
+        // has taken it yet.
+        jobs >= address_max.saturating_add(self.address_threads_max)
+            || state.waiting + state.running >= total_max.saturating_add(self.threads_max())
+    }
+
+    /// True if more jobs wait than threads are idle, and another thread may start.
+    fn needs_thread(&self, state: &State) -> bool {
+        // An idle thread takes a job sooner than a new one starts.
+        state.waiting > state.idle && state.threads < self.threads_max()
     }
 
     fn queued(&self) -> &Gauge {
@@ -303,6 +309,11 @@ impl PoolShared {
 }
 
 impl State {
+    /// Numbers of jobs of an address: those that wait, and those that run.
+    fn jobs_of(&self, address: ClientAddress) -> (usize, usize) {
+        self.shares.get(&address).map_or((0, 0), |share| (share.waiting.len(), share.running))
+    }
+
     fn push(&mut self, address: ClientAddress, job: Job) {
         let share = self.shares.entry(address).or_default();
         if share.waiting.is_empty() {

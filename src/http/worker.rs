@@ -7,6 +7,7 @@ use std::time::Duration;
 use std::{io, thread};
 
 use arc_swap::ArcSwap;
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::warn;
@@ -14,7 +15,8 @@ use tracing::warn;
 use super::drain::draining;
 use super::listener::{Role, Shared};
 use super::open_connection::{
-    Answered, Arrived, ConnectionGuard, Handoff, OpenConnection, ToFast, ToFull, Waited,
+    Answered, Arrived, ConnectionGuard, Handoff, OpenConnection, ToFast, ToFull, UnsentResponse,
+    Waited,
 };
 use crate::http::admit::Policy;
 use crate::http::answer::Responder;
@@ -59,24 +61,13 @@ impl Worker {
         let fast = Arc::new(ArcSwap::from_pointee(fast_service(shared, role, &counters[0])));
         let full = Arc::new(ArcSwap::from_pointee(full_service(shared, role, &counters[1])));
         let (event_loop, handoff) = EventLoop::new(Arc::clone(&fast), leaving)?;
-        let long = FullLoop {
-            service: Arc::clone(&full),
-            drain: shared.drain.clone(),
-            handoff: handoff.clone(),
-        };
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.enable_all().max_blocking_threads(WAITING_THREADS).build()?;
-        let [short, long_name] = match role {
-            Role::Rpc { .. } => ["http-fast", "http-full"],
-            Role::Admin => ["admin-fast", "admin-full"],
-        };
+        let full_loop = FullLoop::new(&full, shared, &handoff);
+        let runtime = runtime()?;
+        let [short, long] = role.thread_names();
         let spawn = |name: &str| thread::Builder::new().name(format!("{name}-{at}"));
         let threads = [
             spawn(short).spawn(move || event_loop.run())?,
-            spawn(long_name).spawn(move || {
-                runtime.block_on(long.run(left));
-                runtime.shutdown_timeout(ENDING_MAX); // a stalled disk holds a thread for ever
-            })?,
+            spawn(long).spawn(move || full_loop.run(runtime, left))?,
         ];
         let (open, counters) = (Arc::default(), counters.clone());
         Ok(Self { handoff, open, threads, fast, full, counters })
@@ -185,6 +176,12 @@ fn policy(shared: &Shared, role: Role) -> Policy {
     }
 }
 
+/// Makes the runtime of a thread of the full path.
+fn runtime() -> io::Result<Runtime> {
+    let mut runtime = Builder::new_current_thread();
+    runtime.enable_all().max_blocking_threads(WAITING_THREADS).build()
+}
+
 /// The thread with a runtime.
 struct FullLoop {
     service: Arc<ArcSwap<Service>>,
@@ -193,8 +190,19 @@ struct FullLoop {
 }
 
 impl FullLoop {
+    fn new(service: &Arc<ArcSwap<Service>>, shared: &Shared, handoff: &Handoff) -> Self {
+        let (service, drain) = (Arc::clone(service), shared.drain.clone());
+        Self { service, drain, handoff: handoff.clone() }
+    }
+
+    /// Serves on the calling thread until the last connection has ended.
+    fn run(self, runtime: Runtime, left: mpsc::UnboundedReceiver<ToFull>) {
+        runtime.block_on(self.serve(left));
+        runtime.shutdown_timeout(ENDING_MAX); // a stalled disk holds a thread for ever
+    }
+
     /// Serves connections that leave the fast path, until no more come and the last ones have ended.
-    async fn run(self, mut left: mpsc::UnboundedReceiver<ToFull>) {
+    async fn serve(self, mut left: mpsc::UnboundedReceiver<ToFull>) {
         let drain = own(self.drain, self.handoff.clone());
         let mut open = JoinSet::new();
         while let Some(leave) = left.recv().await {
@@ -207,17 +215,20 @@ impl FullLoop {
                     open.spawn(async move { serve(moved, &service, drain, &handoff).await });
                 }
                 ToFull::Unsent(key, left) => {
-                    open.spawn(async move {
-                        // After any outcome, a panic too: the connection waits for this message.
-                        let left = on_disk_thread(move || left.send()).await.ok().flatten();
-                        let answered = Answered::from(left.map(Waited::Unsent));
-                        handoff.bring(ToFast::Answer(key, Some(answered)));
-                    });
+                    open.spawn(send_unsent(key, left, handoff));
                 }
             }
         }
         while open.join_next().await.is_some() {}
     }
+}
+
+/// Sends the rest of a response that is not in memory, and gives its connection back to the fast path.
+async fn send_unsent(key: usize, left: UnsentResponse, handoff: Handoff) {
+    // After any outcome, a panic too: the connection waits for this message.
+    let left = on_disk_thread(move || left.send()).await.ok().flatten();
+    let answered = Answered::from(left.map(Waited::Unsent));
+    handoff.bring(ToFast::Answer(key, Some(answered)));
 }
 
 /// Returns a copy of the signal to drain for this thread: every request of hyper's reads it, which

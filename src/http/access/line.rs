@@ -52,6 +52,27 @@ impl AccessLine<'_> {
     /// Writes the combined form, and then `name=value`. Writing to a Vec cannot fail.
     fn write_text(&self, out: &mut Vec<u8>) {
         let Self { request, response, .. } = self;
+        self.write_combined(out);
+        let (took, len) = (self.took.as_secs_f64(), response.request_bytes);
+        let _ = write!(out, " time={took:.6} request_bytes={len}");
+        let _ = write!(out, " calls={} methods=", response.called.calls);
+        write_list(out, &response.called.names, list_name);
+        if response.called.names.is_empty() {
+            out.push(b'-');
+        }
+        out.extend_from_slice(b" source=");
+        out.extend_from_slice(
+            response.source.as_ref().map_or(&b"-"[..], |source| source.as_bytes()),
+        );
+        if response.is_cut {
+            out.extend_from_slice(b" cut=true");
+        }
+        request.write_text_ids(out);
+    }
+
+    /// Writes the combined form of Apache and nginx.
+    fn write_combined(&self, out: &mut Vec<u8>) {
+        let Self { request, response, .. } = self;
         let key = response.key.as_deref().unwrap_or("-");
         let _ = write!(out, "{} - ", request.client);
         list_name(out, key.as_bytes());
@@ -64,31 +85,6 @@ impl AccessLine<'_> {
         // The `-` is the Referer, which the combined form has at this place.
         let _ = write!(out, " {} \"-\" ", response.response_bytes);
         quote(out, if request.agent.is_empty() { b"-" } else { &request.agent });
-        let (took, len) = (self.took.as_secs_f64(), response.request_bytes);
-        let _ = write!(out, " time={took:.6} request_bytes={len}");
-        let _ = write!(out, " calls={} methods=", response.called.calls);
-        for (at, name) in response.called.names.iter().enumerate() {
-            out.extend_from_slice(if at > 0 { b"," } else { b"" });
-            list_name(out, name.as_bytes());
-        }
-        if response.called.names.is_empty() {
-            out.push(b'-');
-        }
-        out.extend_from_slice(b" source=");
-        out.extend_from_slice(
-            response.source.as_ref().map_or(&b"-"[..], |source| source.as_bytes()),
-        );
-        if response.is_cut {
-            out.extend_from_slice(b" cut=true");
-        }
-        if let Some(id) = &request.id {
-            out.extend_from_slice(b" request_id=");
-            out.extend_from_slice(id.as_bytes());
-        }
-        if let Some(trace) = &request.trace {
-            let (id, parent, span) = ids(trace);
-            let _ = write!(out, " trace_id={id} parent_id={parent} span_id={span}");
-        }
     }
 
     /// Writes a JSON object. Writing to a Vec cannot fail.
@@ -99,18 +95,7 @@ impl AccessLine<'_> {
         member(out, "http_method", self.method().as_bytes());
         member(out, "path", request.path.as_bytes());
         member(out, "protocol", self.protocol().as_bytes());
-        if let Some(status) = response.status {
-            let _ = write!(out, ",\"status\":{status}");
-        }
-        let _ = write!(out, ",\"request_bytes\":{}", response.request_bytes);
-        let _ = write!(out, ",\"response_bytes\":{}", response.response_bytes);
-        let _ = write!(out, ",\"duration_seconds\":{:.6}", self.took.as_secs_f64());
-        let _ = write!(out, ",\"calls\":{},\"methods\":[", response.called.calls);
-        for (at, name) in response.called.names.iter().enumerate() {
-            out.extend_from_slice(if at > 0 { b"," } else { b"" });
-            json(out, name.as_bytes());
-        }
-        out.push(b']');
+        self.write_json_counts(out);
         if let Some(source) = &response.source {
             member(out, "source", source.as_bytes());
         }
@@ -123,16 +108,57 @@ impl AccessLine<'_> {
         if !request.agent.is_empty() {
             member(out, "user_agent", &request.agent);
         }
-        if let Some(id) = &request.id {
+        request.write_json_ids(out);
+        out.push(b'}');
+    }
+
+    /// Writes members of a JSON object: the status, sizes, the time, and the calls.
+    fn write_json_counts(&self, out: &mut Vec<u8>) {
+        let response = self.response;
+        if let Some(status) = response.status {
+            let _ = write!(out, ",\"status\":{status}");
+        }
+        let _ = write!(out, ",\"request_bytes\":{}", response.request_bytes);
+        let _ = write!(out, ",\"response_bytes\":{}", response.response_bytes);
+        let _ = write!(out, ",\"duration_seconds\":{:.6}", self.took.as_secs_f64());
+        let _ = write!(out, ",\"calls\":{},\"methods\":[", response.called.calls);
+        write_list(out, &response.called.names, json);
+        out.push(b']');
+    }
+}
+
+impl RequestFacts {
+    /// Writes the ids of the request and of its trace, as far as it has them.
+    fn write_text_ids(&self, out: &mut Vec<u8>) {
+        if let Some(id) = &self.id {
+            out.extend_from_slice(b" request_id=");
+            out.extend_from_slice(id.as_bytes());
+        }
+        if let Some(trace) = &self.trace {
+            let (id, parent, span) = ids(trace);
+            let _ = write!(out, " trace_id={id} parent_id={parent} span_id={span}");
+        }
+    }
+
+    /// Writes the same ids as members of a JSON object.
+    fn write_json_ids(&self, out: &mut Vec<u8>) {
+        if let Some(id) = &self.id {
             member(out, "request_id", id.as_bytes());
         }
-        if let Some(trace) = &request.trace {
+        if let Some(trace) = &self.trace {
             let (id, parent, span) = ids(trace);
             member(out, "trace_id", id.as_bytes());
             member(out, "parent_id", parent.as_bytes());
             member(out, "span_id", span.as_bytes());
         }
-        out.push(b'}');
+    }
+}
+
+/// Writes names with a comma between two, each by `write`.
+fn write_list(out: &mut Vec<u8>, names: &[Box<str>], write: fn(&mut Vec<u8>, &[u8])) {
+    for (at, name) in names.iter().enumerate() {
+        out.extend_from_slice(if at > 0 { b"," } else { b"" });
+        write(out, name.as_bytes());
     }
 }
 

@@ -30,30 +30,13 @@ impl TraceContext {
         let mut named = headers.get_all(TRACEPARENT).iter();
         // Two headers name no trace: neve and the next server might each take another one.
         let (value, None) = (named.next()?.as_bytes(), named.next()) else { return None };
-        let (head, rest) = value.split_at_checked(LEN)?;
-        let is_first = head.starts_with(b"00");
-        // Later versions may add fields behind a dash.
-        let ends = if is_first { rest.is_empty() } else { rest.is_empty() || rest[0] == b'-' };
-        let is_separated = [2, 35, 52].into_iter().all(|at| head[at] == b'-');
-        let (version, trace) = (&head[..2], &head[3..35]);
-        let (parent, flags) = (&head[36..52], &head[53..]);
-        let fields = [version, trace, parent, flags];
-        // The recommendation knows small hex digits only, forbids version ff, and takes ids of
-        // zeros for none.
-        let is_hex = |field: &&[u8]| field.iter().all(|b| b"0123456789abcdef".contains(b));
-        let is_zero = |field: &[u8]| field.iter().all(|b| *b == b'0');
-        let is_right = ends
-            && is_separated
-            && fields.iter().all(is_hex)
-            && version != b"ff"
-            && !is_zero(trace)
-            && !is_zero(parent);
+        let [trace, parent, flags] = fields(value)?;
         let (trace, parent) = (trace.try_into().ok()?, parent.try_into().ok()?);
         // The least bit of a hex digit; no other flag is known.
         let is_sampled = flags[1] % 2 == u8::from(flags[1].is_ascii_digit());
-        // Not zero, for the same reason.
+        // Not zero: the recommendation takes an id of zeros for none.
         let (span, state) = (fastrand::u64(1..), state(headers));
-        is_right.then_some(Self { trace, parent, span, is_sampled, state })
+        Some(Self { trace, parent, span, is_sampled, state })
     }
 
     /// Id of the trace.
@@ -81,6 +64,28 @@ impl TraceContext {
         let state = self.state.clone().map(|value| (TRACESTATE, value));
         parent.into_iter().chain(state).collect()
     }
+}
+
+/// Id of the trace, id of the client's span, and flags of a `traceparent`; `None` if it is malformed.
+fn fields(value: &[u8]) -> Option<[&[u8]; 3]> {
+    let (head, rest) = value.split_at_checked(LEN)?;
+    let is_first = head.starts_with(b"00");
+    // Later versions may add fields behind a dash.
+    let ends = if is_first { rest.is_empty() } else { rest.is_empty() || rest[0] == b'-' };
+    let is_separated = [2, 35, 52].into_iter().all(|at| head[at] == b'-');
+    let (version, trace) = (&head[..2], &head[3..35]);
+    let (parent, flags) = (&head[36..52], &head[53..]);
+    // The recommendation knows small hex digits only, forbids version ff, and takes ids of
+    // zeros for none.
+    let is_hex = |field: &&[u8]| field.iter().all(|b| b"0123456789abcdef".contains(b));
+    let is_zero = |field: &[u8]| field.iter().all(|b| *b == b'0');
+    let is_right = ends
+        && is_separated
+        && [version, trace, parent, flags].iter().all(is_hex)
+        && version != b"ff"
+        && !is_zero(trace)
+        && !is_zero(parent);
+    is_right.then_some([trace, parent, flags])
 }
 
 /// The `tracestate` of a request, of which all lines are one list. What is too long or no plain text is

@@ -6,4 +6,4 @@ mod responses;
 mod written;
 
 pub(crate) use lender::Lender;
-pub(crate) use responder::Responder;
+pub(crate) use responder::{Responder, wants_of};

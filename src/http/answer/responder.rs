@@ -24,21 +24,6 @@ pub(crate) struct Responder {
 }
 
 impl Responder {
-    /// Returns the blocks below the served range that the calls of a body name. A long body is read on another
-    /// thread.
-    pub(crate) async fn wants(
-        &self,
-        body: &Bytes,
-        address: ClientAddress,
-    ) -> Result<Vec<Want>, NotDone> {
-        // To parse a longer body would hold up the connections of this thread.
-        if body.len() <= LONG_BODY {
-            return Ok(self.rpc.wants(body));
-        }
-        let (rpc, body) = (Arc::clone(&self.rpc), body.clone());
-        self.offload.run(Class::Search, address, move || rpc.wants(&body)).await
-    }
-
     /// Counts the calls of a response whose work began at `began`.
     pub(crate) fn counted(
         &self,
@@ -58,4 +43,20 @@ impl Responder {
         self.rpc.counters.refuse(response.status().as_u16());
         response
     }
+}
+
+/// Returns the blocks below the served range that the calls of a body name. A long body is read on another
+/// thread.
+pub(crate) async fn wants_of(
+    rpc: &Arc<Rpc>,
+    body: &Bytes,
+    offload: &Offload,
+    address: ClientAddress,
+) -> Result<Vec<Want>, NotDone> {
+    // To parse a longer body would hold up the connections of this thread.
+    if body.len() <= LONG_BODY {
+        return Ok(rpc.wants(body));
+    }
+    let (rpc, body) = (Arc::clone(rpc), body.clone());
+    offload.run(Class::Search, address, move || rpc.wants(&body)).await
 }

@@ -35,12 +35,15 @@ impl Responder {
         if self.offload.submit(class, address, job).is_err()
             && let Some((stream, told)) = take(&waits)
         {
-            let busy = self.named(self.not_done(NotDone::Full));
-            self.rpc.counters.respond(busy.status().as_u16());
-            let out = Box::new(ResponseWriter::new(busy, persistence));
-            let waited = UnsentResponse { stream, out }.send().map(Waited::Unsent);
-            told.tell(Some(waited.into()));
+            told.tell(Some(self.refuse_full(stream, persistence).into()));
         }
+    }
+
+    /// Sends that too many requests wait. Returns the rest of that response; nothing if sending failed.
+    fn refuse_full(&self, stream: TcpStream, persistence: Persistence) -> Option<Waited> {
+        let busy = self.named(self.not_done(NotDone::Full));
+        self.rpc.counters.respond(busy.status().as_u16());
+        send(stream, ResponseWriter::new(busy, persistence))
     }
 
     /// Returns the class of a request that is offloaded.
@@ -64,16 +67,15 @@ impl Responder {
         let work = Work::elsewhere(self.rpc.limits.work, began, &gone);
         let (body, accepts, address) = (offloaded.body(), offloaded.accepts, offloaded.address);
         let (mut reply, calls) = self.rpc.answer_waiting(body, accepts, address, &work)?;
-        if reply.needs_upstream() {
+        let (waited, response) = if reply.needs_upstream() {
             reply.take_changes().undo(&self.rpc.filters); // hyper's thread executes all of it again
-            let waited = Some(Waited::Unanswered(stream, offloaded.request));
-            let counted = RequestCounts { calls, took: began.elapsed(), response: None };
-            return Some(Answered { waited, counted: Some(counted) });
-        }
-        // Sent from here: the response need not wait until the event loop wakes and has its turn.
-        let (out, status) = self.uncounted(reply, offloaded.persistence);
-        let (response, out) = (Some((status, out.body_len())), Box::new(out));
-        let waited = UnsentResponse { stream, out }.send().map(Waited::Unsent);
+            (Some(Waited::Unanswered(stream, offloaded.request)), None)
+        } else {
+            // Sent from here: the response need not wait until the event loop wakes and has its turn.
+            let (out, status) = self.uncounted(reply, offloaded.persistence);
+            let response = Some((status, out.body_len()));
+            (send(stream, out), response)
+        };
         let counted = RequestCounts { calls, took: began.elapsed(), response };
         Some(Answered { waited, counted: Some(counted) })
     }
@@ -119,6 +121,11 @@ impl Responder {
             }
         }
     }
+}
+
+/// Sends as much of a response as the socket takes. Returns the rest; nothing if sending failed.
+fn send(stream: TcpStream, out: ResponseWriter) -> Option<Waited> {
+    UnsentResponse { stream, out: Box::new(out) }.send().map(Waited::Unsent)
 }
 
 /// Takes a value that another thread may have taken.

@@ -10,6 +10,7 @@ use hyper::header::{HeaderValue, RETRY_AFTER};
 use super::service::{Client, Service};
 use crate::body::{AcceptEncoding, ResponseBody};
 use crate::http::admit::ErrorResponse;
+use crate::http::answer::{Responder, wants_of};
 use crate::http::{NotDone, while_here};
 use crate::rpc::{Rpc, RpcResponse};
 use crate::shared::Began;
@@ -34,13 +35,7 @@ impl Service {
                 }
                 reply => return Ok(reply),
             });
-            reply = if rpc.fetched.has_lent {
-                // Lent heights are packed, which takes long.
-                let rpc = Arc::clone(&rpc);
-                self.answer_offloaded(rpc, body.clone(), accepts, client, began).await?
-            } else {
-                self.answer(&rpc, body, accepts, client, began).await?
-            };
+            reply = self.answer(&rpc, body, accepts, client, began).await?;
         }
     }
 
@@ -55,7 +50,8 @@ impl Service {
             // Not reached: without a lender no reply is `Below`.
             return Err(self.responder.not_done(NotDone::Failed));
         };
-        let wants = self.responder.wants(body, client.address).await;
+        let Responder { rpc: own, offload, .. } = &*self.responder;
+        let wants = wants_of(own, body, offload, client.address).await;
         let wants = wants.map_err(|not_done| self.responder.not_done(not_done))?;
         let lending = lender.lend(wants, client.address);
         let lent = while_here(lending, || client.quiet.look_for_client()).await;

@@ -28,14 +28,17 @@ pub(super) fn head_refusal<B>(request: &Request<B>) -> Option<ErrorResponse> {
     if request.version() == Version::HTTP_2 {
         return None; // golang.org/x/net/http2 calls the handler without these
     }
+    let refusal = bad_host(request, host).map(ErrorResponse::host);
+    refusal.or_else(|| expects_the_unknown(headers).then_some(ErrorResponse::EXPECTATION))
+}
+
+/// Fault of the `Host` of a request, if it has one.
+fn bad_host<B>(request: &Request<B>, host: Option<&[u8]>) -> Option<BadHost> {
     let must_name = request.version() == Version::HTTP_11 && request.method() != Method::CONNECT;
     if host.is_none() && must_name {
-        return Some(ErrorResponse::host(BadHost::Missing));
+        return Some(BadHost::Missing);
     }
-    if let Err(bad) = check_host_form(host.unwrap_or_default()) {
-        return Some(ErrorResponse::host(bad));
-    }
-    expects_the_unknown(headers).then_some(ErrorResponse::EXPECTATION)
+    check_host_form(host.unwrap_or_default()).err()
 }
 
 /// Host and port of an authority. Text before an `@` names a user, and no host (RFC 3986, 3.2).

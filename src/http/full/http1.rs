@@ -7,6 +7,7 @@
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -29,7 +30,7 @@ use crate::body::ConnectionWakes;
 use crate::http::response::HttpBody;
 use crate::http::socket::{HyperSocket, IdleState};
 use crate::http::ws::{Accepted, Upgrade};
-use crate::http::{Handoff, OpenConnection, ToFast, draining, ws};
+use crate::http::{ConnectionGuard, Handoff, OpenConnection, ToFast, draining, ws};
 use crate::shared::ClientAddress;
 
 /// State of a connection after some requests.
@@ -54,32 +55,53 @@ pub(crate) async fn serve(
         // Boxed, as the other rare ways below: otherwise the future of each connection has space for it.
         return Box::pin(http2::serve(moved, place, drain)).await;
     }
-    let service = place.load_full();
-    let OpenConnection { stream, read, sent, address, proxied, held, counted, .. } = moved;
-    let stream = match TcpStream::from_std(stream) {
-        Ok(stream) => stream,
+    // The service is not kept: an old one would keep its connections to upstreams.
+    let (socket, counted) = match socket_of(moved, &place.load_full()) {
+        Ok(made) => made,
         Err(error) => return warn!(%error, "cannot serve a connection"),
     };
+    match talk(socket, place, &mut drain).await {
+        ConnectionEnd::Nothing => {}
+        ConnectionEnd::WebSocket(opened, read) => {
+            Box::pin(run_websocket(*opened, read, place, drain)).await;
+        }
+        ConnectionEnd::Idle(socket) => give_back(*socket, counted, handoff),
+    }
+}
+
+/// Makes hyper's socket of a connection, with the settings of `service`.
+fn socket_of(
+    moved: OpenConnection,
+    service: &Service,
+) -> io::Result<(HyperSocket, ConnectionGuard)> {
+    let OpenConnection { stream, read, sent, address, proxied, held, counted, .. } = moved;
+    let stream = TcpStream::from_std(stream)?;
     let counters = Arc::clone(&service.responder.rpc.counters);
     let memory = Arc::clone(&service.responder.rpc.memory);
     let socket =
         HyperSocket::new(stream, sent.into(), address, service.deadlines, counters, memory);
     let socket = socket.with_read(read).proxied(proxied).header_bytes_max(service.header_bytes_max);
-    drop(service); // an old one would keep its connections to upstreams
-    match talk(socket.holding(held), place, &mut drain).await {
-        ConnectionEnd::Nothing => {}
-        ConnectionEnd::WebSocket(opened, read) => {
-            let (accepted, socket) = *opened;
-            debug!(client = ?accepted.client, "WebSocket opened");
-            let service = place.load_full();
-            let (responder, relay) = (&*service.responder, service.relay.as_ref());
-            let running = ws::run(accepted, (socket, read), responder, service.ws, relay, drain);
-            Box::pin(running).await;
-        }
-        ConnectionEnd::Idle(socket) => match socket.leave(counted) {
-            Ok(moved) => handoff.bring(ToFast::Connection(moved)),
-            Err(error) => warn!(%error, "cannot serve a connection"),
-        },
+    Ok((socket.holding(held), counted))
+}
+
+/// Serves a WebSocket that begins with the bytes `read`.
+async fn run_websocket(
+    (accepted, socket): (Accepted, HyperSocket),
+    read: Bytes,
+    place: &Arc<ArcSwap<Service>>,
+    drain: watch::Receiver<bool>,
+) {
+    debug!(client = ?accepted.client, "WebSocket opened");
+    let service = place.load_full();
+    let (responder, relay) = (&*service.responder, service.relay.as_ref());
+    ws::run(accepted, (socket, read), responder, service.ws, relay, drain).await;
+}
+
+/// Gives an idle connection back to the fast path.
+fn give_back(socket: HyperSocket, counted: ConnectionGuard, handoff: &Handoff) {
+    match socket.leave(counted) {
+        Ok(moved) => handoff.bring(ToFast::Connection(moved)),
+        Err(error) => warn!(%error, "cannot serve a connection"),
     }
 }
 

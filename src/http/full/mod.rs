@@ -1,5 +1,6 @@
 //! The full path: hyper for all other requests.
 
+mod calls;
 mod fetching;
 mod head_refusal;
 mod http1;

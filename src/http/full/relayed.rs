@@ -8,16 +8,16 @@ use hyper::header::HeaderMap;
 use hyper::http::uri::PathAndQuery;
 use hyper::{Method, Request, Response, StatusCode};
 
-use super::request_body::{Unread, read};
+use super::request_body::{Unread, Whole, read};
 use super::service::{Client, Service, closing_unless};
 use crate::body::ResponseBody;
 use crate::http::NotDone;
 use crate::http::admit::ErrorResponse;
 use crate::http::keys::{ClientKey, KeyRefusal};
-use crate::http::relay::{CallOrigin, NotFilled, NotRelayed, Relayed, rpc_request};
+use crate::http::relay::{CallOrigin, NotFilled, NotRelayed, Relayed, Relayer, rpc_request};
 use crate::http::response::{HttpBody, whole};
 use crate::relay::{Failure, Hops, RelayRequest};
-use crate::rpc::{CallFacts, Filling, LONG_BODY, Outbound, RpcResponse, Split};
+use crate::rpc::{CallFacts, Filling, LONG_BODY, Mixed, Outbound, RpcResponse, Split};
 use crate::shared::{Began, Class, Holder};
 
 impl Service {
@@ -38,12 +38,26 @@ impl Service {
         let streamed = self.stream(rpc_request(&mut outbound, &origin), &origin, client).await;
         // Until the head of the response: the body goes at the pace of the client.
         calls.time(&self.responder.rpc.counters, began.elapsed());
+        self.relayed_or(streamed, |why| self.calls_not_relayed(&outbound, why))
+    }
+
+    /// Says that no upstream gave a response to calls.
+    fn calls_not_relayed(&self, outbound: &Outbound, why: &NotRelayed) -> Response<ResponseBody> {
+        match why {
+            NotRelayed::NoMemory => ErrorResponse::NO_MEMORY.response(),
+            NotRelayed::Failure(failure) => self.responder.not_relayed(outbound, failure),
+        }
+    }
+
+    /// Makes the response of an upstream that of neve. `refusal` stands in its place if there is none.
+    fn relayed_or(
+        &self,
+        streamed: Option<Result<Relayed, NotRelayed>>,
+        refusal: impl FnOnce(&NotRelayed) -> Response<ResponseBody>,
+    ) -> Response<HttpBody> {
         match streamed {
             Some(Ok(relayed)) => self.responder.relayed(relayed.response, relayed.behind),
-            Some(Err(NotRelayed::NoMemory)) => whole(ErrorResponse::NO_MEMORY.response()),
-            Some(Err(NotRelayed::Failure(failure))) => {
-                whole(self.responder.not_relayed(&outbound, &failure))
-            }
+            Some(Err(why)) => whole(refusal(&why)),
             None => whole(ErrorResponse::GONE.response()),
         }
     }
@@ -82,7 +96,7 @@ impl Service {
         key: Option<ClientKey>,
     ) -> Response<HttpBody> {
         let hops = self.hops(request.headers());
-        let mut calls = match self.body_for_path(request, client, key).await {
+        let calls = match self.body_for_path(request, client, key).await {
             Ok(calls) => calls,
             Err(refusal) => return whole(refusal),
         };
@@ -91,28 +105,9 @@ impl Service {
             Ok(hops) => hops,
             Err(failure) => return whole(path_not_relayed(&failure.into())),
         };
-        // A GET only reads. What a POST does at another API is not known.
-        let (repeatable, origin) = (calls.is_none(), self.origin(client, hops.clone()));
-        let body = calls.as_mut().map(|calls| std::mem::take(&mut calls.body).into());
-        let request = RelayRequest {
-            path: Some(path),
-            body,
-            repeatable,
-            head: 0,
-            sends: None,
-            hops,
-            trace: origin.trace.clone(),
-            wants_response: false,
-            calls: CallFacts::default(),
-            address: client.address,
-            memory: calls.as_mut().and_then(Outbound::take_reservation),
-            kept: None,
-        };
-        match self.stream(request, &origin, client).await {
-            Some(Ok(relayed)) => self.responder.relayed(relayed.response, relayed.behind),
-            Some(Err(why)) => whole(path_not_relayed(&why)),
-            None => whole(ErrorResponse::GONE.response()),
-        }
+        let origin = self.origin(client, hops);
+        let streamed = self.stream(path_request(path, calls, &origin), &origin, client).await;
+        self.relayed_or(streamed, path_not_relayed)
     }
 
     /// The body of a request for another path of the node, written anew; none of a `GET`. A refusal
@@ -128,31 +123,46 @@ impl Service {
             Method::POST => false,
             _ => return Err(closing_unless(false, ErrorResponse::METHOD.response())),
         };
-        let limit = self.responder.rpc.limits.body_bytes_max;
-        if let Some(len) = request.body().size_hint().exact().filter(|len| *len > limit as u64) {
-            return Err(ErrorResponse::too_long(len, limit as u64).response());
-        }
-        let account = self.responder.rpc.memory.account(client.address);
-        let body = match read(request.into_body(), limit, account).await {
-            Ok(body) if body.ended => body,
-            // Its length was not declared: it has one byte more at least.
-            Ok(_) => return Err(ErrorResponse::too_long(limit as u64 + 1, limit as u64).response()),
-            Err(Unread::Broken) => return Err(ErrorResponse::GONE.response()),
-            Err(Unread::NoMemory) => {
-                return Err(closing_unless(false, self.responder.response(RpcResponse::NoMemory)));
-            }
-        };
+        let body = self.read_for_path(request.into_body(), client).await?;
         client.quiet.note_read();
         // Read all the same: the next request begins behind it.
         if is_get {
             let admitted = key.map_or(Ok(()), |key| key.admit_other());
             return admitted.map(|()| None).map_err(KeyRefusal::response);
         }
-        let mut calls = self.calls_for_path(&body.bytes, client, key).await?;
-        let reserved = account.reserve(Holder::Relay, calls.held());
-        let reserved = reserved.ok_or_else(|| self.responder.response(RpcResponse::NoMemory))?;
+        let calls = self.calls_for_path(&body.bytes, client, key).await?;
+        let reserved = self.reserved(calls, client);
+        reserved.map(Some).ok_or_else(|| self.responder.response(RpcResponse::NoMemory))
+    }
+
+    /// Reads a body for another path of the node whole, or refuses it.
+    async fn read_for_path(
+        &self,
+        body: Incoming,
+        client: &Client,
+    ) -> Result<Whole, Response<ResponseBody>> {
+        let limit = self.responder.rpc.limits.body_bytes_max;
+        if let Some(len) = body.size_hint().exact().filter(|len| *len > limit as u64) {
+            return Err(ErrorResponse::too_long(len, limit as u64).response());
+        }
+        let account = self.responder.rpc.memory.account(client.address);
+        match read(body, limit, account).await {
+            Ok(body) if body.ended => Ok(body),
+            // Its length was not declared: it has one byte more at least.
+            Ok(_) => Err(ErrorResponse::too_long(limit as u64 + 1, limit as u64).response()),
+            Err(Unread::Broken) => Err(ErrorResponse::GONE.response()),
+            Err(Unread::NoMemory) => {
+                Err(closing_unless(false, self.responder.response(RpcResponse::NoMemory)))
+            }
+        }
+    }
+
+    /// Reserves memory for calls to another API of the node; `None` if clients use too much.
+    fn reserved(&self, mut calls: Outbound, client: &Client) -> Option<Outbound> {
+        let account = self.responder.rpc.memory.account(client.address);
+        let reserved = account.reserve(Holder::Relay, calls.held())?;
         calls.keep(Some(reserved));
-        Ok(Some(calls))
+        Some(calls)
     }
 
     /// Reads calls to another API of the node, if the client's key allows them.
@@ -190,35 +200,79 @@ impl Service {
         let Some(relay) = &self.relay else {
             return self.responder.response(RpcResponse::Split(split));
         };
-        let mut changes = split.take_changes();
         let hops = match hops {
             Ok(hops) => hops,
-            Err(failure) => {
-                let account = self.responder.rpc.memory.account(client.address);
-                let mixed = split.fill(&[Filling::failed(failure.error())]);
-                let mixed = mixed.and_then(|mixed| mixed.reserved(account));
-                return mixed.map_or_else(
-                    || {
-                        changes.undo(&self.responder.rpc.filters);
-                        self.responder.response(RpcResponse::NoMemory)
-                    },
-                    |all| self.responder.mixed(all),
-                );
-            }
+            Err(failure) => return self.fill_with_error(*split, failure, client),
         };
-        let (origin, offload) = (self.origin(client, hops), &*self.responder.offload);
-        let filling = pin!(relay.fill(split, origin, offload));
-        let filled = relay.ticker().while_here(filling, || client.quiet.look_for_client()).await;
+        let mut changes = split.take_changes();
+        let filled = self.filled(relay, split, hops, client).await;
         calls.time(&self.responder.rpc.counters, began.elapsed());
         if !matches!(filled, Some(Ok(_))) {
             changes.undo(&self.responder.rpc.filters); // the client may repeat the batch
         }
+        self.filled_response(filled)
+    }
+
+    /// Batch whose rest an upstream has answered; nothing if the client has gone.
+    async fn filled(
+        &self,
+        relay: &Relayer,
+        split: Box<Split>,
+        hops: Hops,
+        client: &Client,
+    ) -> Option<Result<Mixed, NotFilled>> {
+        let (origin, offload) = (self.origin(client, hops), &*self.responder.offload);
+        let filling = pin!(relay.fill(split, origin, offload));
+        relay.ticker().while_here(filling, || client.quiet.look_for_client()).await
+    }
+
+    fn filled_response(&self, filled: Option<Result<Mixed, NotFilled>>) -> Response<ResponseBody> {
         match filled {
             Some(Ok(mixed)) => self.responder.mixed(mixed),
             Some(Err(NotFilled::NoMemory)) => self.responder.response(RpcResponse::NoMemory),
             Some(Err(NotFilled::NotDone)) => self.responder.not_done(NotDone::Failed),
             None => ErrorResponse::GONE.response(),
         }
+    }
+
+    /// Answers a batch whose rest may not be relayed: each call of the rest gets an error.
+    fn fill_with_error(
+        &self,
+        mut split: Split,
+        failure: Failure,
+        client: &Client,
+    ) -> Response<ResponseBody> {
+        let mut changes = split.take_changes();
+        let account = self.responder.rpc.memory.account(client.address);
+        let mixed = split.fill(&[Filling::failed(failure.error())]);
+        let Some(mixed) = mixed.and_then(|mixed| mixed.reserved(account)) else {
+            changes.undo(&self.responder.rpc.filters);
+            return self.responder.response(RpcResponse::NoMemory);
+        };
+        self.responder.mixed(mixed)
+    }
+}
+
+/// Makes the request for another path of the node, with calls if it has a body.
+fn path_request(
+    path: PathAndQuery,
+    mut calls: Option<Outbound>,
+    origin: &CallOrigin<'_>,
+) -> RelayRequest {
+    RelayRequest {
+        path: Some(path),
+        body: calls.as_mut().map(|calls| std::mem::take(&mut calls.body).into()),
+        // A GET only reads. What a POST does at another API is not known.
+        repeatable: calls.is_none(),
+        head: 0,
+        sends: None,
+        hops: origin.hops.clone(),
+        trace: origin.trace.clone(),
+        wants_response: false,
+        calls: CallFacts::default(),
+        address: origin.address,
+        memory: calls.as_mut().and_then(Outbound::take_reservation),
+        kept: None,
     }
 }
 

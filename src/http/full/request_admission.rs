@@ -33,6 +33,11 @@ impl Service {
         if let Some(path) = self.relay_paths.of(request.uri()) {
             return Err(NonRpc::Relayed(path.clone()));
         }
+        self.admit_by_route(request)
+    }
+
+    /// Checks that the request has a path and a method of JSON-RPC.
+    fn admit_by_route(&self, request: &Request<Incoming>) -> Result<(), NonRpc> {
         match route(request.uri().path(), &self.policy.rpc_paths) {
             Route::WebSocket if self.policy.rpc_here => Err(websocket(request)),
             Route::Rpc { root: true } if self.policy.rpc_here && Upgrade::is_wanted(request) => {

@@ -56,33 +56,61 @@ pub(crate) async fn read(
 ) -> Result<Whole, Unread> {
     let declared = body.size_hint().exact().and_then(|len| usize::try_from(len).ok());
     let declared = declared.filter(|len| *len <= limit);
-    let (mut all, mut len, mut taken, mut refused) = (BytesMut::new(), 0, None, false);
+    let mut grown = GrowingBody { declared, ..GrowingBody::default() };
     let mut ended = true;
     while let Some(frame) = poll_fn(|context| poll_part(&mut body, context)).await {
         let Ok(data) = frame.map_err(|_| Unread::Broken)?.into_data() else { continue };
-        if len == 0 && body.is_end_stream() {
+        if grown.len == 0 && body.is_end_stream() {
             return Ok(Whole::from(cut(data, limit))); // nearly always, and not copied
         }
-        len += data.len();
-        let held = match declared {
-            Some(_) => len.next_multiple_of(STEP),
-            None if len <= all.capacity() => all.capacity(),
-            None => 2 * len.max(STEP),
-        };
-        if !refused && (held <= FREE_BYTES || account.hold(&mut taken, Holder::Body, held)) {
-            all.reserve(declared.map_or(held, |declared| declared.max(len)) - all.len());
-            all.extend_from_slice(&data);
-        } else {
-            // The rest is read and dropped: a client hears why only when it has sent all.
-            (all, taken, refused) = (BytesMut::new(), None, true);
-        }
-        if len >= limit || body.is_end_stream() {
+        grown.add(&data, account);
+        if grown.len >= limit || body.is_end_stream() {
             ended = body.is_end_stream();
             break;
         }
     }
-    let whole = Whole { bytes: cut(all.freeze(), limit), ended, _reservation: taken };
-    if refused { Err(Unread::NoMemory) } else { Ok(whole) }
+    let whole = Whole { bytes: cut(grown.all.freeze(), limit), ended, _reservation: grown.taken };
+    if grown.refused { Err(Unread::NoMemory) } else { Ok(whole) }
+}
+
+/// A body that does not come at once.
+#[derive(Default)]
+struct GrowingBody {
+    /// Length that the client declared, unless it is over the limit.
+    declared: Option<usize>,
+    /// Bytes that came. Without memory for them there are none.
+    all: BytesMut,
+    /// Number of bytes that came.
+    len: usize,
+    taken: Option<Reservation>,
+    /// True if there was no memory.
+    refused: bool,
+}
+
+impl GrowingBody {
+    /// Adds bytes that came, if there is memory for them.
+    fn add(&mut self, data: &[u8], account: Account<'_>) {
+        self.len += data.len();
+        let held = self.held();
+        let is_free = held <= FREE_BYTES;
+        if !self.refused && (is_free || account.hold(&mut self.taken, Holder::Body, held)) {
+            let capacity = self.declared.map_or(held, |declared| declared.max(self.len));
+            self.all.reserve(capacity - self.all.len());
+            self.all.extend_from_slice(data);
+        } else {
+            // The rest is read and dropped: a client hears why only when it has sent all.
+            (self.all, self.taken, self.refused) = (BytesMut::new(), None, true);
+        }
+    }
+
+    /// Memory that the bytes need.
+    fn held(&self) -> usize {
+        match self.declared {
+            Some(_) => self.len.next_multiple_of(STEP),
+            None if self.len <= self.all.capacity() => self.all.capacity(),
+            None => 2 * self.len.max(STEP),
+        }
+    }
 }
 
 fn cut(mut bytes: Bytes, limit: usize) -> Bytes {

@@ -2,20 +2,17 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{CACHE_CONTROL, CONNECTION, HeaderMap, HeaderValue, LOCATION};
 use hyper::{Method, Request, Response, StatusCode, Version};
 
 use super::head_refusal::head_refusal;
 use super::non_rpc::NonRpc;
-use super::request_body::{Unread, Whole, read, read_unwanted};
+use super::request_body::read_unwanted;
 use crate::body::{AcceptEncoding, ResponseBody};
 use crate::config::settings::{Deadlines, WsLimits};
-use crate::http::Gone;
-use crate::http::access::{self, Access, AccessEntry, CalledMethods};
+use crate::http::access::{self, Access, AccessEntry};
 use crate::http::admit::{Cors, ErrorResponse, Policy};
 use crate::http::answer::Responder;
 use crate::http::keys::{ClientKey, KeyPrefix, KeyRefusal, LiveKeys};
@@ -25,8 +22,8 @@ use crate::http::response::{HttpBody, NO_STORE, whole};
 use crate::http::socket::IdleState;
 use crate::http::ws::Upgrade;
 use crate::observe::{Admin, Pages, page};
-use crate::rpc::{Calls, LONG_BODY, Rpc, RpcResponse};
-use crate::shared::{Began, ClientAddress, Work, add};
+use crate::rpc::RpcResponse;
+use crate::shared::{ClientAddress, add};
 
 /// Answers requests of one thread's connections.
 pub(crate) struct Service {
@@ -83,38 +80,50 @@ impl Service {
         client: &Client,
     ) -> Result<Response<HttpBody>, Infallible> {
         add(&self.responder.rpc.counters.requests, 1);
-        let key = self.key(&mut request); // first: from here on the path has no key in it
-        if let (Some(entry), Ok(Some(key))) = (&client.entry, &key) {
-            entry.note_key(key.name());
-        }
+        // First: from here on the path has no key in it.
+        let key = self.noted_key(&mut request, client);
         let response = match (head_refusal(&request), self.cors(&request)) {
             (Some(refusal), _) => self.named_if(self.is_rpc(&request), self.refused(refusal)),
             (None, _) if is_about_server(&request) => {
-                let ended = read_unwanted(&mut request, &client.quiet).await;
-                whole(closing_unless(ended, plain_empty()))
+                whole(behind_body(plain_empty(), &mut request, client).await)
             }
             // A browser sends a preflight without the key, so it gets its answer without one.
             (None, Cors::Preflight(headers)) => {
-                let ended = read_unwanted(&mut request, &client.quiet).await;
-                whole(closing_unless(ended, preflight(headers)))
+                whole(behind_body(preflight(headers), &mut request, client).await)
             }
             (None, cors) => {
-                let mut response = match key {
+                let response = match key {
                     Ok(key) => self.answer_or_turn_away(request, upgrade, client, key).await,
-                    Err(refusal) => {
-                        let ended = read_unwanted(&mut request, &client.quiet).await;
-                        let response = self.named_if(self.is_rpc(&request), refusal.response());
-                        closing_unless(ended, response)
-                    }
+                    Err(refusal) => self.refuse_key(refusal, &mut request, client).await,
                 };
-                // gorilla/websocket writes its own head for a handshake.
-                if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-                    cors.mark(response.headers_mut());
-                }
-                response
+                marked(&cors, response)
             }
         };
         Ok(self.finish(response, client))
+    }
+
+    /// Takes the key out of a request, and notes its name in the access log.
+    fn noted_key(
+        &self,
+        request: &mut Request<Incoming>,
+        client: &Client,
+    ) -> Result<Option<ClientKey>, KeyRefusal> {
+        let key = self.key(request);
+        if let (Some(entry), Ok(Some(key))) = (&client.entry, &key) {
+            entry.note_key(key.name());
+        }
+        key
+    }
+
+    /// Refuses a request for its key.
+    async fn refuse_key(
+        &self,
+        refusal: KeyRefusal,
+        request: &mut Request<Incoming>,
+        client: &Client,
+    ) -> Response<HttpBody> {
+        let ended = read_unwanted(request, &client.quiet).await;
+        closing_unless(ended, self.named_if(self.is_rpc(request), refusal.response()))
     }
 
     /// Refuses a request before anything of it is read but its headers.
@@ -169,29 +178,19 @@ impl Service {
         client: &Client,
         key: Option<ClientKey>,
     ) -> Response<HttpBody> {
-        let turned = match self.admit(&request) {
-            Ok(()) => {
-                let response = self.read_and_answer(request, client, key).await;
-                return self.responder.named(response);
-            }
-            Err(turned) => turned,
+        let Err(turned) = self.admit(&request) else {
+            let response = self.read_and_answer(request, client, key).await;
+            return self.responder.named(response);
         };
-        // The key of a health check was admitted when it was taken.
-        let counted = key.as_ref().filter(|_| !Self::is_check(&request));
-        if let Some(refusal) = other_refusal(counted, &turned) {
-            let ended = read_unwanted(&mut request, &client.quiet).await;
-            return closing_unless(ended, whole(refusal.response()));
+        if let Some(refusal) = other_refusal(key.as_ref(), &request, &turned) {
+            return behind_body(whole(refusal.response()), &mut request, client).await;
         }
-        let turned = match turned {
-            NonRpc::Relayed(path) => {
-                return Box::pin(self.relay_path(request, path, client, key)).await;
-            }
-            turned => turned,
-        };
+        if let NonRpc::Relayed(path) = turned {
+            return Box::pin(self.relay_path(request, path, client, key)).await;
+        }
         // A refusal that closes the connection need not wait for the body.
         let ended = !turned.closes() && read_unwanted(&mut request, &client.quiet).await;
-        let upgrade = (upgrade, key);
-        let response = self.answer_other(turned, ended, request, upgrade, client).await;
+        let response = self.answer_other(turned, ended, request, (upgrade, key), client).await;
         closing_unless(ended, response)
     }
 
@@ -245,124 +244,55 @@ impl Service {
     ) -> Response<HttpBody> {
         let accepts = AcceptEncoding::of(request.headers());
         let hops = self.hops(request.headers());
-        let limit = self.responder.rpc.limits.body_bytes_max;
-        let account = self.responder.rpc.memory.account(client.address);
-        let body = match read(request.into_body(), limit, account).await {
-            Ok(body) => body,
-            Err(Unread::Broken) => Whole::broken(),
-            Err(Unread::NoMemory) => {
-                return closing_unless(
-                    false,
-                    whole(self.responder.response(RpcResponse::NoMemory)),
-                );
-            }
+        let Some(body) = self.read_body(request.into_body(), client).await else {
+            let refusal = self.responder.response(RpcResponse::NoMemory);
+            return closing_unless(false, whole(refusal));
         };
         client.quiet.note_read();
-        if let Some(entry) = client.entry.as_ref().filter(|entry| entry.is_logged()) {
-            let Responder { rpc, offload, .. } = &*self.responder;
-            let called = CalledMethods::read(rpc, offload, &body.bytes, client.address).await;
-            entry.note_body(body.bytes.len(), called);
-        }
+        self.note_calls(&body.bytes, client).await;
         if let Some(key) = key
             && let Err(refused) = Box::pin(self.admit_key(key, &body.bytes, client)).await
         {
             return closing_unless(body.ended, whole(refused));
         }
-        // Not before: the time in which a client sends its body is no time of a call.
-        let began = Began::now();
-        let rpc = &self.responder.rpc;
-        let reply = match self.answer(rpc, &body.bytes, accepts, client, began).await {
-            // Boxed: hyper has space for this future from the first byte of a connection on.
-            Ok(needs @ (RpcResponse::Prices | RpcResponse::Below)) => {
-                Box::pin(self.answer_fetching(needs, &body.bytes, accepts, client, began)).await
-            }
-            reply => reply,
-        };
-        let response = match reply {
-            Ok(RpcResponse::Relay(outbound)) => {
-                Box::pin(self.relay(outbound, hops, client, began)).await
-            }
-            Ok(RpcResponse::Split(split)) => {
-                whole(Box::pin(self.fill(split, hops, client, began)).await)
-            }
-            Ok(reply) => whole(self.responder.response(reply)),
-            Err(response) => whole(response),
-        };
+        let response = self.answer_body(&body.bytes, accepts, hops, client).await;
         closing_unless(body.ended, response)
-    }
-
-    /// Admits a body by the client's key. Another thread parses a long body, as when it is answered.
-    async fn admit_key(
-        &self,
-        key: ClientKey,
-        body: &Bytes,
-        client: &Client,
-    ) -> Result<(), Response<ResponseBody>> {
-        let (rpc, body) = (&self.responder.rpc, body.clone());
-        let items_max = rpc.limits.batch_items_max;
-        if body.len() <= LONG_BODY {
-            return key.admit(&body, items_max).map_err(KeyRefusal::response);
-        }
-        let class = rpc.class(&body);
-        let admitting =
-            self.responder.offload.run(class, client.address, move || key.admit(&body, items_max));
-        match admitting.await {
-            Ok(admitted) => admitted.map_err(KeyRefusal::response),
-            Err(not_done) => Err(self.responder.not_done(not_done)),
-        }
-    }
-
-    /// Answers JSON-RPC by `rpc`, or says why it is not answered.
-    pub(super) async fn answer(
-        &self,
-        rpc: &Arc<Rpc>,
-        body: &Bytes,
-        accepts: AcceptEncoding,
-        client: &Client,
-        began: Began,
-    ) -> Result<RpcResponse, Response<ResponseBody>> {
-        let count = |calls: Calls| calls.count(&self.responder.rpc.counters, began.elapsed());
-        match rpc.answer_if_resident(body, accepts, client.address, count) {
-            Ok(reply) => Ok(reply), // nearly always
-            Err(_) => {
-                self.answer_offloaded(Arc::clone(rpc), body.clone(), accepts, client, began).await
-            }
-        }
-    }
-
-    /// Answers a body by `rpc` on a thread that may wait for the disk, or says why it is not answered.
-    pub(super) async fn answer_offloaded(
-        &self,
-        rpc: Arc<Rpc>,
-        body: Bytes,
-        accepts: AcceptEncoding,
-        client: &Client,
-        began: Began,
-    ) -> Result<RpcResponse, Response<ResponseBody>> {
-        add(&self.responder.rpc.counters.handed_over, 1);
-        let class = rpc.class(&body);
-        let gone = Gone::default();
-        let flag = gone.flag();
-        let address = client.address;
-        let answering = self.responder.offload.run(class, address, move || {
-            let has_gone = || flag.load(Ordering::Relaxed);
-            let work = Work::elsewhere(rpc.limits.work, began, &has_gone);
-            rpc.answer_waiting(&body, accepts, address, &work)
-        });
-        match gone.watch(answering, || client.quiet.look_for_client()).await {
-            Ok(Some(answered)) => Ok(self.responder.counted(answered, began)),
-            Ok(None) => Err(ErrorResponse::GONE.response()),
-            Err(not_done) => Err(self.responder.not_done(not_done)),
-        }
     }
 }
 
 /// Refusal of a request that carries no JSON-RPC, if the client's key does not allow it. A WebSocket is not
 /// refused here: each of its messages counts. Nor is a relayed path, whose calls count once its body is read.
-fn other_refusal(key: Option<&ClientKey>, turned: &NonRpc) -> Option<KeyRefusal> {
+fn other_refusal(
+    key: Option<&ClientKey>,
+    request: &Request<Incoming>,
+    turned: &NonRpc,
+) -> Option<KeyRefusal> {
     use NonRpc::{Away, Refused, Relayed, WebSocket};
-    let key = key.filter(|_| !matches!(turned, WebSocket | Relayed(_) | Away(_) | Refused(_)))?;
+    // The key of a health check was admitted when it was taken.
+    let key = key.filter(|_| !Service::is_check(request))?;
+    if matches!(turned, WebSocket | Relayed(_) | Away(_) | Refused(_)) {
+        return None;
+    }
     key.admit_other().err()
+}
+
+/// Returns a response behind the body of its request, which is not wanted.
+async fn behind_body<B>(
+    response: Response<B>,
+    request: &mut Request<Incoming>,
+    client: &Client,
+) -> Response<B> {
+    let ended = read_unwanted(request, &client.quiet).await;
+    closing_unless(ended, response)
+}
+
+/// Marks a response with the pages that may read it.
+fn marked(cors: &Cors, mut response: Response<HttpBody>) -> Response<HttpBody> {
+    // gorilla/websocket writes its own head for a handshake.
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        cors.mark(response.headers_mut());
+    }
+    response
 }
 
 /// Says that the connection closes, unless the request was read to its end. hyper would read the rest of

@@ -38,7 +38,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<ApiKey>, (usize, String)> {
     let table = DeTable::parse(text).map_err(|error| {
         (line(error.span().map_or(0, |span| span.start)), format!("no TOML: {}", error.message()))
     })?;
-    let (mut keys, mut names, mut hashes) = (Vec::new(), HashSet::new(), HashSet::new());
+    let mut keys = UniqueKeys::default();
     for (member, value) in table.get_ref() {
         let tables = match value.get_ref() {
             DeValue::Array(tables) if member.get_ref() == "key" => tables,
@@ -47,17 +47,33 @@ pub(super) fn parse(text: &str) -> Result<Vec<ApiKey>, (usize, String)> {
         for table in tables {
             let wrong = |why| (line(table.span().start), why);
             let key = key(table.get_ref()).map_err(wrong)?;
-            // Of two keys with one hash only one would be found.
-            if !names.insert(key.name.clone()) || !hashes.insert(key.hash) {
-                return Err(wrong(format!("{}: a name or a hash stands twice", key.name)));
-            }
-            keys.push(key);
-            if keys.len() > KEYS_MAX {
-                return Err(wrong(format!("too many keys; allowed: {KEYS_MAX}")));
-            }
+            keys.add(key).map_err(wrong)?;
         }
     }
-    Ok(keys)
+    Ok(keys.keys)
+}
+
+/// Keys of a file, each with a name and a hash of its own.
+#[derive(Default)]
+struct UniqueKeys {
+    keys: Vec<ApiKey>,
+    names: HashSet<String>,
+    hashes: HashSet<KeyHash>,
+}
+
+impl UniqueKeys {
+    /// Adds a key, unless it is like another one or there are too many.
+    fn add(&mut self, key: ApiKey) -> Result<(), String> {
+        // Of two keys with one hash only one would be found.
+        if !self.names.insert(key.name.clone()) || !self.hashes.insert(key.hash) {
+            return Err(format!("{}: a name or a hash stands twice", key.name));
+        }
+        self.keys.push(key);
+        if self.keys.len() > KEYS_MAX {
+            return Err(format!("too many keys; allowed: {KEYS_MAX}"));
+        }
+        Ok(())
+    }
 }
 
 fn key(value: &DeValue<'_>) -> Result<ApiKey, String> {

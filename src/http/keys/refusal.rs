@@ -56,18 +56,14 @@ impl KeyRefusal {
     pub(super) fn of(mut self, body: &[u8], items_max: usize) -> Self {
         let request = parse_at_most(body, items_max);
         let is_batch = matches!(request, Request::Batch(_));
-        // Notifications get no response (JSON-RPC 2.0, 4.1).
-        let calls = || {
-            messages(&request)
-                .filter(|message| matches!(message.kind(), Kind::Call | Kind::Invalid))
-        };
         // Ids are the client's, and escapes make them up to six times as long.
-        let lens = calls().map(|message| envelope::echoed_len(message.id()) + ERROR_LEN_MAX);
+        let lens =
+            calls(&request).map(|message| envelope::echoed_len(message.id()) + ERROR_LEN_MAX);
         if lens.sum::<usize>() > TEXT_LEN_MAX {
             return self;
         }
         let mut text = Vec::new();
-        for message in calls() {
+        for message in calls(&request) {
             if is_batch {
                 text.push(if text.is_empty() { b'[' } else { b',' });
             }
@@ -105,6 +101,11 @@ impl KeyRefusal {
         }
         response
     }
+}
+
+/// Messages of a body that get a response. Notifications get none (JSON-RPC 2.0, 4.1).
+fn calls<'r, 'b>(request: &'r Request<'b>) -> impl Iterator<Item = &'r Message<'b>> {
+    messages(request).filter(|message| matches!(message.kind(), Kind::Call | Kind::Invalid))
 }
 
 /// Messages of a body.

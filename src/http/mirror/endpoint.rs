@@ -122,6 +122,19 @@ impl MirrorEndpoint {
         mirror: Mirror,
     ) -> Response<HttpBody> {
         let Some(permit) = self.enter(mirror) else { return full() };
+        let file = match self.open(form, base).await {
+            Ok(file) => file,
+            Err(refusal) => return whole(refusal),
+        };
+        let tag = format!("\"{}\"", file.page.tag);
+        match range(headers, &tag, file.page.bytes) {
+            Ok(range) => file_response(file, tag, range, permit),
+            Err(()) => whole(not_satisfiable(file.page.bytes)),
+        }
+    }
+
+    /// Opens a file that is served, or says why a mirror does not get it.
+    async fn open(&self, form: Form, base: u64) -> Result<SealedFile, Response<ResponseBody>> {
         // What is stored and no longer served, or not yet, is not given.
         let reader = &self.serving.reader;
         let served = match form {
@@ -134,36 +147,11 @@ impl MirrorEndpoint {
             Form::Sealed => SealedFile::open(&dir, base),
             Form::Packed => SealedFile::open_packed(&dir, base, &Codec::default()),
         };
-        let file = match came(base, on_disk_thread(open).await) {
-            Some(Some(file)) if served => file,
-            Some(_) => {
-                return whole(plain(StatusCode::NOT_FOUND, "no such file begins there"));
-            }
-            None => {
-                return whole(plain(StatusCode::INTERNAL_SERVER_ERROR, "the file cannot be read"));
-            }
-        };
-        let tag = format!("\"{}\"", file.page.tag);
-        let len = file.page.bytes;
-        let Ok(range) = range(headers, &tag, len) else {
-            let mut response =
-                plain(StatusCode::RANGE_NOT_SATISFIABLE, "the file is shorter than this range");
-            set(response.headers_mut(), CONTENT_RANGE, format!("bytes */{len}"));
-            return whole(response);
-        };
-        let (from, to) = range.unwrap_or((0, len));
-        let (out, pieces) = mpsc::channel(AHEAD);
-        tokio::spawn(send_file(file, from, to, out, permit));
-        let body = HttpBody::Stream(StreamBody { pieces, left: Some(to - from) });
-        let mut response = stream(body);
-        set(response.headers_mut(), ETAG, tag);
-        response.headers_mut().insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-        if range.is_some() {
-            *response.status_mut() = StatusCode::PARTIAL_CONTENT;
-            let text = format!("bytes {from}-{}/{len}", to - 1);
-            set(response.headers_mut(), CONTENT_RANGE, text);
+        match came(base, on_disk_thread(open).await) {
+            Some(Some(file)) if served => Ok(file),
+            Some(_) => Err(plain(StatusCode::NOT_FOUND, "no such file begins there")),
+            None => Err(plain(StatusCode::INTERNAL_SERVER_ERROR, "the file cannot be read")),
         }
-        response
     }
 
     fn records(&self, query: Option<&str>, mirror: Mirror) -> Response<HttpBody> {
@@ -203,6 +191,37 @@ fn came<T>(segment: u64, read: Result<Result<T, impl Display>, JoinError>) -> Op
     let read = read.map_err(|ended| ended.to_string());
     let read = read.and_then(|read| read.map_err(|error| error.to_string()));
     read.inspect_err(|error| warn!(segment, error, "file for a mirror unreadable")).ok()
+}
+
+/// Makes the response with a file, or with a range of it. A task sends the bytes.
+fn file_response(
+    file: SealedFile,
+    tag: String,
+    range: Option<(u64, u64)>,
+    permit: Permit,
+) -> Response<HttpBody> {
+    let len = file.page.bytes;
+    let (from, to) = range.unwrap_or((0, len));
+    let (out, pieces) = mpsc::channel(AHEAD);
+    tokio::spawn(send_file(file, from, to, out, permit));
+    let body = HttpBody::Stream(StreamBody { pieces, left: Some(to - from) });
+    let mut response = stream(body);
+    set(response.headers_mut(), ETAG, tag);
+    response.headers_mut().insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    if range.is_some() {
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+        let text = format!("bytes {from}-{}/{len}", to - 1);
+        set(response.headers_mut(), CONTENT_RANGE, text);
+    }
+    response
+}
+
+/// Refuses a range that begins behind the end of a file of `len` bytes.
+fn not_satisfiable(len: u64) -> Response<ResponseBody> {
+    let mut response =
+        plain(StatusCode::RANGE_NOT_SATISFIABLE, "the file is shorter than this range");
+    set(response.headers_mut(), CONTENT_RANGE, format!("bytes */{len}"));
+    response
 }
 
 /// Sends the bytes `from..to`, as long as the mirror takes them.

@@ -103,12 +103,17 @@ impl<'s> RecordStream<'s> {
             let (frame, sent) = stored(move || frame(&record)).await.flatten().ok_or(StreamEnd)?;
             self.send(frame).await?;
             counter!("neve_mirror_sent_records_total").increment(1);
-            self.sent.push_back(sent);
-            if self.sent.len() > REMEMBERED {
-                self.sent.pop_front();
-            }
-            self.next += 1;
+            self.remember(sent);
         }
+    }
+
+    /// Notes that the next height was sent.
+    fn remember(&mut self, sent: SentHeight) {
+        self.sent.push_back(sent);
+        if self.sent.len() > REMEMBERED {
+            self.sent.pop_front();
+        }
+        self.next += 1;
     }
 
     /// Tells the mirror which of the sent heights have changed. One that is as it was may stand above one that is not: if only

@@ -1,5 +1,6 @@
 //! Relayed requests of clients: bounded in number and memory, by address and in total.
 
+mod batch;
 mod paths;
 mod relayed_body;
 mod relayer;

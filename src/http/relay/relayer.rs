@@ -1,10 +1,7 @@
 //! The place of a relayed request among those of its address and of all.
 
-use std::iter;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use futures_util::future::join_all;
 use http_body_util::BodyExt;
 use hyper::Response;
 use hyper::header::{
@@ -24,7 +21,7 @@ use crate::http::socket::IdleState;
 use crate::http::{Offload, Undone};
 use crate::relay::sockets::Opening;
 use crate::relay::{Failure, Hops, Kept, Relay, RelayRequest, RelayState, SharedGuard};
-use crate::rpc::{BatchPart, Filling, LONG_BODY, Mixed, Outbound, Split, say_behind};
+use crate::rpc::{LONG_BODY, Outbound, say_behind};
 use crate::shared::{Account, ClientAddress, Holder, Reservation};
 
 /// Memory of a relayed request besides its own bytes: one read from the upstream, and as much in flight to
@@ -77,11 +74,11 @@ pub(crate) struct Relayer {
 }
 
 /// Response of an upstream that is held whole.
-struct WholeResponse {
-    bytes: Vec<u8>,
+pub(super) struct WholeResponse {
+    pub(super) bytes: Vec<u8>,
     /// True if the upstream lacks the newest height that the client may have seen.
-    behind: bool,
-    memory: Reservation,
+    pub(super) behind: bool,
+    pub(super) memory: Reservation,
 }
 
 /// Reason why one request was not relayed. A [`Failure`] alone has no request of a client, and so no memory.
@@ -146,7 +143,7 @@ pub(crate) struct Relayed {
 impl Relayer {
     /// Reads the way of a request, unless it may not go on.
     pub(crate) fn hops(&self, headers: &HeaderMap) -> Result<Hops, Failure> {
-        self.shared.state.hops(headers)
+        self.state().hops(headers)
     }
 
     /// Relays a request; its response is streamed. Dropped, it ends the request, and so does the
@@ -175,6 +172,11 @@ impl Relayer {
         Ok(Relayed { response, behind: answer.behind })
     }
 
+    /// State of the upstreams.
+    pub(super) fn state(&self) -> &RelayState {
+        &self.shared.state
+    }
+
     /// Ticks of this thread.
     pub(crate) fn ticker(&self) -> &Ticker {
         self.relay.ticker()
@@ -190,110 +192,6 @@ impl Relayer {
         self.enter(origin)
     }
 
-    /// Relays the rest of a batch, and makes the batch whole. Calls that name filters go to the issuers of
-    /// these, and transactions to all upstreams if they are asked for that: all at once.
-    pub(crate) async fn fill(
-        &self,
-        mut split: Box<Split>,
-        origin: CallOrigin<'_>,
-        offload: &Offload,
-    ) -> Result<Mixed, NotFilled> {
-        let (fillings, held) = match self.place(&origin) {
-            Ok(place) => {
-                let place: SharedGuard = Arc::new(place);
-                self.fillings(&mut split, &origin, &place).await.ok_or(NotFilled::NoMemory)?
-            }
-            Err(failure) => (vec![Filling::failed(failure.error())], Vec::new()),
-        };
-        // The copy is made next to the responses: reserved behind it, each thread could make one more.
-        if !split.reserve(origin.account, &fillings) {
-            return Err(NotFilled::NoMemory);
-        }
-        let answers = fillings.iter().filter_map(|filling| filling.response.as_ref().ok());
-        let is_short = answers.map(Bytes::len).sum::<usize>() <= LONG_BODY;
-        // The work has the memory as well: without a client it is done all the same.
-        let work = (split, fillings, held);
-        let (mixed, _held) = match offload.search_unless(is_short, origin.address, work, fill).await
-        {
-            Ok(filled) => filled,
-            // The other calls have answers, and a WebSocket has subscriptions that should stay.
-            Err(Undone::Full((split, mut fillings, held))) => {
-                let error = Failure::Limited.error();
-                fillings.iter_mut().for_each(|filling| filling.limit(LONG_BODY, &error));
-                fill((split, fillings, held))
-            }
-            Err(Undone::Failed) => return Err(NotFilled::NotDone),
-        };
-        mixed.and_then(|mixed| mixed.reserved(origin.account)).ok_or(NotFilled::NoMemory)
-    }
-
-    /// Outcomes of the requests for gaps of a batch, and their memory. They share one place. `None` if none had
-    /// memory.
-    async fn fillings(
-        &self,
-        split: &mut Split,
-        origin: &CallOrigin<'_>,
-        place: &SharedGuard,
-    ) -> Option<(Vec<Filling>, Vec<Reservation>)> {
-        let parts = split.outbound.take_parts(|filter| self.shared.state.issuer(filter));
-        let (mut others, numbers): (Vec<_>, Vec<_>) =
-            parts.into_iter().map(|BatchPart { outbound, numbers }| (outbound, numbers)).unzip();
-        let texts = others.iter_mut().map(|outbound| (outbound.held(), outbound));
-        let rest = (!split.outbound.is_empty()).then_some((0, &mut split.outbound));
-        // The first outcome is that of the rest, and a batch of transactions has none.
-        let has_rest = usize::from(rest.is_some());
-        let mut fillings: Vec<_> = iter::repeat_with(Filling::none).take(1 - has_rest).collect();
-        let mut held = Vec::new();
-        let asked = rest.into_iter().chain(texts);
-        let filled = asked.map(|(text, outbound)| self.filling(outbound, text, origin, place));
-        let filled = join_all(filled).await;
-        if filled.iter().all(Option::is_none) {
-            return None;
-        }
-        let numbers = iter::repeat_n(Vec::new(), has_rest).chain(numbers);
-        for (filled, numbers) in filled.into_iter().zip(numbers) {
-            let failed = || (Filling::without_memory(), Vec::new());
-            let (filling, memory) = filled.unwrap_or_else(failed);
-            fillings.push(Filling { numbers, ..filling });
-            held.extend(memory);
-        }
-        Some((fillings, held))
-    }
-
-    /// Outcome of one of these requests, and its memory with that of its text, of which `text` bytes have none
-    /// yet. A broadcast keeps the memory until its last upstream has answered, and the place until one has
-    /// taken all. `None` if clients use too much memory.
-    async fn filling(
-        &self,
-        outbound: &mut Outbound,
-        text: usize,
-        origin: &CallOrigin<'_>,
-        place: &SharedGuard,
-    ) -> Option<(Filling, Vec<Reservation>)> {
-        let mut text = origin.account.reserve(Holder::Relay, text)?;
-        let memory = self.memory(origin)?;
-        let mut request = rpc_request(outbound, origin);
-        let mut held = Vec::new();
-        match self.shared.state.broadcast_bytes(request.sends) {
-            Some(read) if text.grow(read) => {
-                request.kept = Some(Kept { place: Arc::clone(place), memory: Arc::new(text) });
-            }
-            Some(_) => return None,
-            None => held.push(text),
-        }
-        let filling = match self.read(&request, memory).await {
-            Ok(WholeResponse { bytes, behind, memory }) => {
-                held.push(memory);
-                // Transactions are numbered apart.
-                let by_place = request.sends.is_some();
-                Filling { by_place, response: Ok(bytes.into()), behind, ..Filling::none() }
-            }
-            Err(NotRelayed::Failure(failure)) => Filling::failed(failure.error()),
-            Err(NotRelayed::NoMemory) => return None,
-        };
-        Some((filling, held))
-    }
-
     /// Relays a message of a WebSocket, and returns its whole response, or an error in its place. A notification
     /// that fails has no response, as at the node.
     pub(crate) async fn whole(
@@ -302,25 +200,14 @@ impl Relayer {
         origin: CallOrigin<'_>,
         offload: &Offload,
     ) -> Result<ResponseBody, NotFilled> {
-        let account = origin.account;
         let bytes = match self.fetch(&mut call, &origin).await {
-            Ok(fetched) => {
-                let is_short = fetched.bytes.len() <= LONG_BODY;
-                // The work has the memory as well: without a client it is done all the same.
-                let work = (call, fetched);
-                match offload.search_unless(is_short, origin.address, work, message_of).await {
-                    Ok((bytes, _memory)) => bytes,
-                    // A closed WebSocket would lose its subscriptions, and its other calls.
-                    Err(Undone::Full((call, _))) => error_of(&call, Failure::Limited),
-                    Err(Undone::Failed) => return Err(NotFilled::NotDone),
-                }
-            }
+            Ok(fetched) => message(call, fetched, origin.address, offload).await?,
             Err(NotRelayed::Failure(failure)) => error_of(&call, failure),
             Err(NotRelayed::NoMemory) => return Err(NotFilled::NoMemory),
         };
         let mut body = ResponseBody::from(bytes);
         let held = body.held();
-        body.reserve(account, held).then_some(body).ok_or(NotFilled::NoMemory)
+        body.reserve(origin.account, held).then_some(body).ok_or(NotFilled::NoMemory)
     }
 
     /// Relays a request, and holds its response whole.
@@ -336,7 +223,7 @@ impl Relayer {
     }
 
     /// Relays a request that has its place, and holds its response whole.
-    async fn read(
+    pub(super) async fn read(
         &self,
         request: &RelayRequest,
         mut memory: Reservation,
@@ -369,13 +256,13 @@ impl Relayer {
         Ok(Held { _place: place, memory })
     }
 
-    fn place(&self, origin: &CallOrigin<'_>) -> Result<RequestPlace, Failure> {
+    pub(super) fn place(&self, origin: &CallOrigin<'_>) -> Result<RequestPlace, Failure> {
         let seat = self.shared.seats.take(origin.address).ok_or(Failure::Limited)?;
         let permit = Arc::clone(&self.shared.permits).try_acquire_owned();
         Ok(RequestPlace::Own(seat, permit.map_err(|_| Failure::Limited)?))
     }
 
-    fn memory(&self, origin: &CallOrigin<'_>) -> Option<Reservation> {
+    pub(super) fn memory(&self, origin: &CallOrigin<'_>) -> Option<Reservation> {
         origin.account.reserve(Holder::Relay, self.bytes())
     }
 
@@ -399,14 +286,27 @@ impl Relayer {
     }
 }
 
-/// Batch that is put together, and the memory of its fillings. That takes long for long ones.
-fn fill<M>((split, fillings, held): (Box<Split>, Vec<Filling>, M)) -> (Option<Mixed>, M) {
-    (split.fill(&fillings), held)
-}
-
 /// Error of calls. A notification gets no response, not even an error (JSON-RPC 2.0, 4.1).
 fn error_of(call: &Outbound, failure: Failure) -> Vec<u8> {
     if call.is_silent() { Vec::new() } else { call.error(&failure.error()) }
+}
+
+/// Makes the message with the response to calls: here if it is short, else on a thread that searches.
+async fn message(
+    call: Outbound,
+    fetched: WholeResponse,
+    address: ClientAddress,
+    offload: &Offload,
+) -> Result<Vec<u8>, NotFilled> {
+    let is_short = fetched.bytes.len() <= LONG_BODY;
+    // The work has the memory as well: without a client it is done all the same.
+    let work = (call, fetched);
+    match offload.search_unless(is_short, address, work, message_of).await {
+        Ok((bytes, _memory)) => Ok(bytes),
+        // A closed WebSocket would lose its subscriptions, and its other calls.
+        Err(Undone::Full((call, _))) => Ok(error_of(&call, Failure::Limited)),
+        Err(Undone::Failed) => Err(NotFilled::NotDone),
+    }
 }
 
 /// Message with the response to calls, or with an error if the response answers others, and its memory. That takes

@@ -96,36 +96,24 @@ impl Framing {
 
     /// Passes `bytes` from their beginning, to the end of a head or body at most.
     pub(crate) fn pass(&mut self, bytes: &[u8]) -> Passed {
-        let mut bare_lf = false;
-        let len = match &mut self.part {
+        let (len, next, bare_lf) = match &mut self.part {
             Part::Head(head) => {
                 // Not a byte over the limit: hyper then refuses the head for its length.
                 let most = bytes.len().min(self.head_max - head.len);
                 let (len, end) = head.pass(&bytes[..most]);
-                bare_lf = end == End::BareLf;
-                match end {
-                    End::No => {}
-                    End::Head => self.part = Part::Behind,
-                    End::BareLf => self.part = Part::Other,
-                }
-                len
+                (len, end.next(), end == End::BareLf)
             }
             Part::Body(left) => {
                 let len = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
                 *left -= len as u64;
-                if *left == 0 {
-                    self.part = Part::Head(Head::default());
-                }
-                len
+                (len, (*left == 0).then(|| Part::Head(Head::default())), false)
             }
-            Part::Chunks(chunk) => {
-                let (len, next, stops) = chunk.pass(bytes);
-                bare_lf = stops;
-                self.part = next.unwrap_or_else(|| std::mem::replace(&mut self.part, Part::Other));
-                len
-            }
-            Part::Behind | Part::Other => bytes.len(),
+            Part::Chunks(chunk) => chunk.pass(bytes),
+            Part::Behind | Part::Other => (bytes.len(), None, false),
         };
+        if let Some(next) = next {
+            self.part = next;
+        }
         Passed { len, bare_lf }
     }
 }
@@ -135,6 +123,17 @@ enum End {
     No,
     Head,
     BareLf,
+}
+
+impl End {
+    /// Part that follows a head with this end; `None` if the head goes on.
+    fn next(&self) -> Option<Part> {
+        match self {
+            Self::No => None,
+            Self::Head => Some(Part::Behind),
+            Self::BareLf => Some(Part::Other),
+        }
+    }
 }
 
 impl Head {

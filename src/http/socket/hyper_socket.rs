@@ -189,17 +189,22 @@ impl HyperSocket {
         let may_refuse = self.framing.is_in_head() || self.quiet.is_answering();
         let mut bytes = std::mem::take(&mut self.before);
         if bytes.is_empty() {
-            let io = Pin::new(&mut self.io);
-            bytes = ready!(ROOM.with_borrow_mut(|room| {
-                let most = buf.remaining().min(room.len());
-                let mut read = ReadBuf::new(&mut room[..most]);
-                ready!(io.poll_read(context, &mut read))?;
-                Poll::Ready(io::Result::Ok(Bytes::copy_from_slice(read.filled())))
-            }))?;
+            bytes = ready!(self.poll_bytes(context, buf.remaining()))?;
             self.memory.came += bytes.len();
         }
         self.give(bytes, buf);
         Poll::Ready(if self.fits(may_refuse) { Ok(()) } else { Err(NO_MEMORY.into()) })
+    }
+
+    /// Reads at most so many bytes from the network.
+    fn poll_bytes(&mut self, context: &mut Context<'_>, most: usize) -> Poll<io::Result<Bytes>> {
+        let io = Pin::new(&mut self.io);
+        ROOM.with_borrow_mut(|room| {
+            let most = most.min(room.len());
+            let mut read = ReadBuf::new(&mut room[..most]);
+            ready!(io.poll_read(context, &mut read))?;
+            Poll::Ready(Ok(Bytes::copy_from_slice(read.filled())))
+        })
     }
 
     /// Returns true if there is memory for the received bytes. If not, the client gets an error, unless that could
@@ -226,16 +231,11 @@ impl HyperSocket {
         context: &mut Context<'_>,
         out: &mut ResponseWriter,
     ) -> Poll<io::Result<Sent>> {
-        let stream = &self.io;
         let sent = loop {
-            if stream.poll_write_ready(context)?.is_pending() {
+            if self.io.poll_write_ready(context)?.is_pending() {
                 break Poll::Pending;
             }
-            let sent = stream.try_io(Interest::WRITABLE, || match out.send(stream)? {
-                Sent::Full => Err(io::ErrorKind::WouldBlock.into()),
-                sent => Ok(sent),
-            });
-            match sent {
+            match try_send(&self.io, out) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 sent => break Poll::Ready(sent),
             }
@@ -299,6 +299,14 @@ impl HyperSocket {
         }
         written
     }
+}
+
+/// Sends a response, as far as no thread has to wait for the disk. Fails with `WouldBlock` if the socket is full.
+fn try_send(stream: &TcpStream, out: &mut ResponseWriter) -> io::Result<Sent> {
+    stream.try_io(Interest::WRITABLE, || match out.send(stream)? {
+        Sent::Full => Err(io::ErrorKind::WouldBlock.into()),
+        sent => Ok(sent),
+    })
 }
 
 /// Reads bytes and drops them; false at the end.

@@ -1,6 +1,7 @@
 //! A WebSocket: answers its messages, sends notifications of its subscriptions, and detects when
 //! its client is gone.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,9 +14,9 @@ use neve_store::residency::{self, Cold};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Error, Message};
 
 use super::close::CloseReason;
 use super::message_reader::{MessageReader, Socket};
@@ -46,7 +47,7 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Serves a connection until it ends.
 pub(crate) async fn run(
-    Accepted { client: address, key, access, hops }: Accepted,
+    accepted: Accepted,
     (socket, read): (HyperSocket, Bytes),
     responder: &Responder,
     limits: WsLimits,
@@ -54,46 +55,28 @@ pub(crate) async fn run(
     mut drain: watch::Receiver<bool>,
 ) {
     let rpc = &responder.rpc;
-    let socket = open(socket, read, address, limits).await;
+    let socket = open(socket, read, accepted.client, limits).await;
     add(&rpc.counters.ws_opened, 1);
-    let subscriptions = Subscriptions::new(limits.subscriptions_max, Arc::clone(&rpc.counters));
-    let (sent, pace) = (Instant::now(), WriteStall::default());
-    let (asked, news, offload) = (None, BodyBuilder::default(), &*responder.offload);
-    let relaying = FuturesUnordered::new();
-    let mut session = WsConnection {
-        rpc,
-        offload,
-        lender: responder.lender.as_ref(),
-        lending: FuturesUnordered::new(),
-        address,
-        socket,
-        subscriptions,
-        limits,
-        news,
-        sent,
-        asked,
-        pace,
-        relay,
-        relaying,
-        upstream: None,
-        hops,
-        key,
-        access,
-    };
+    let mut session = WsConnection::new(accepted, socket, responder, limits, relay);
     // Draining ends the session at any point: a client that does not read must not delay the end.
     let ended = tokio::select! {
-        ended = session.serve() => ended,
+        Err(ended) = session.serve() => ended,
         () = draining(&mut drain) => CloseReason::told(WsClose::Drain, CloseCode::Away, "the server stops"),
     };
     rpc.counters.ws_end(ended.reason());
     session.subscriptions = Subscriptions::default(); // no notifications during the close
     session.upstream = None;
+    close(ended, &mut session.socket, drain).await;
+}
+
+/// Closes a connection. Once neve drains, the client has little time for the closing handshake.
+async fn close(ended: CloseReason, socket: &mut Socket, mut drain: watch::Receiver<bool>) {
     let soon = async {
         draining(&mut drain).await;
         sleep(CLOSE_WITHIN).await;
     };
     tokio::select! {
-        () = ended.close(&mut session.socket) => {}
+        () = ended.close(socket) => {}
         () = soon => {}
     }
 }
@@ -163,10 +146,42 @@ pub(super) struct LentMessage {
 /// Heights of a message in flight.
 type LendingMessage<'r> = Pin<Box<dyn Future<Output = LentMessage> + Send + 'r>>;
 
+impl<'r> WsConnection<'r> {
+    fn new(
+        accepted: Accepted,
+        socket: Socket,
+        responder: &'r Responder,
+        limits: WsLimits,
+        relay: Option<&'r Relayer>,
+    ) -> Self {
+        let rpc = &responder.rpc;
+        Self {
+            rpc,
+            offload: &responder.offload,
+            lender: responder.lender.as_ref(),
+            lending: FuturesUnordered::new(),
+            address: accepted.client,
+            socket,
+            subscriptions: Subscriptions::new(limits.subscriptions_max, Arc::clone(&rpc.counters)),
+            limits,
+            news: BodyBuilder::default(),
+            sent: Instant::now(),
+            asked: None,
+            pace: WriteStall::default(),
+            relay,
+            relaying: FuturesUnordered::new(),
+            upstream: None,
+            hops: accepted.hops,
+            key: accepted.key,
+            access: accepted.access,
+        }
+    }
+}
+
 impl WsConnection<'_> {
-    /// Each turn takes a frame, or waits for news, and then sends a burst of notifications: neither
-    /// side can starve the other.
-    async fn serve(&mut self) -> CloseReason {
+    /// Serves until there is a reason to close. Each turn takes a frame, or waits for news, and then sends a burst of
+    /// notifications: neither side can starve the other.
+    async fn serve(&mut self) -> Result<Infallible, CloseReason> {
         let mut heads = self.rpc.serving.heads();
         let mut more = false;
         loop {
@@ -177,28 +192,15 @@ impl WsConnection<'_> {
                 Some(relayed) = self.relaying.next() => self.take_relayed(relayed).await,
                 // Boxed because it is rare: otherwise the future of each connection has space for it.
                 Some(lent) = self.lending.next() => Box::pin(self.answer_lent(lent)).await,
-                frame = self.socket.next() => match frame {
-                    Some(Ok(frame)) => self.take(frame).await,
-                    Some(Err(error)) => Err(error.into()),
-                    None => Err(CloseReason::Silently(WsClose::Client)),
-                },
-                event = next(&mut self.upstream) => match self.check_key() {
-                    Ok(()) => self.pass_on(event).await,
-                    Err(ended) => Err(ended),
-                },
+                frame = self.socket.next() => self.take_next(frame).await,
+                event = next(&mut self.upstream) => self.pass_on(event).await,
                 // A replay of a long range waits for nothing else, so it takes turns with the others.
                 () = self.rpc.replays.turn(), if more => Ok(()),
                 _ = heads.changed(), if !more && !self.subscriptions.is_empty() => Ok(()),
                 () = sleep_until(alarm) => self.keep_alive().await,
             };
-            let told = match turn {
-                Ok(()) => self.announce().await,
-                Err(ended) => return ended,
-            };
-            match told {
-                Ok(left) => more = left,
-                Err(ended) => return ended,
-            }
+            turn?;
+            more = self.announce().await?;
         }
     }
 
@@ -231,31 +233,51 @@ impl WsConnection<'_> {
         Ok(())
     }
 
-    async fn take(&mut self, message: Message) -> Result<(), CloseReason> {
+    /// Takes the next frame, if the client has not left.
+    async fn take_next(
+        &mut self,
+        frame: Option<Result<Message, Error>>,
+    ) -> Result<(), CloseReason> {
+        let frame = frame.ok_or(CloseReason::Silently(WsClose::Client))??;
         self.asked = None; // any frame shows that the client is there, not the pong alone
-        let body: Bytes = match message {
-            Message::Text(text) => text.into(),
-            Message::Binary(bytes) => bytes,
-            Message::Close(frame) => {
-                return Err(CloseReason::Closed(frame.map(|frame| frame.code)));
-            }
-            _ => {
-                // tungstenite queued a pong. It must be sent before the next read: otherwise pongs
-                // for a client that does not read pile up.
-                return Ok(self.socket.flush().await?);
-            }
-        };
-        let entry = self.access.as_ref().map(|access| access.begin(body.len()));
-        if let Some(entry) = entry.as_ref().filter(|entry| entry.is_logged()) {
-            let called = CalledMethods::read(self.rpc, self.offload, &body, self.address).await;
-            entry.note_body(body.len(), called);
+        match frame {
+            Message::Text(text) => self.take_message(text.into()).await,
+            Message::Binary(bytes) => self.take_message(bytes).await,
+            Message::Close(frame) => Err(CloseReason::Closed(frame.map(|frame| frame.code))),
+            // tungstenite queued a pong. It must be sent before the next read: otherwise pongs
+            // for a client that does not read pile up.
+            _ => Ok(self.socket.flush().await?),
         }
+    }
+
+    /// Answers a message, unless the client's key does not allow it.
+    async fn take_message(&mut self, body: Bytes) -> Result<(), CloseReason> {
+        let entry = self.begin_entry(&body).await;
         if let Some(refusal) = self.refusal(&body).await? {
             // The reservation ends with the bytes that it covers.
             drop(body);
             self.socket.get_mut().message_ends();
             return self.finish(ResponseBody::from(refusal), entry).await;
         }
+        self.answer_message(body, entry).await
+    }
+
+    /// Begins the entry of a message in the access log, if it has one.
+    async fn begin_entry(&mut self, body: &Bytes) -> Option<AccessEntry> {
+        let entry = self.access.as_ref()?.begin(body.len());
+        if entry.is_logged() {
+            let called = CalledMethods::read(self.rpc, self.offload, body, self.address).await;
+            entry.note_body(body.len(), called);
+        }
+        Some(entry)
+    }
+
+    /// Answers a message. Prices that an upstream gives, and lent heights, are fetched if it needs them.
+    async fn answer_message(
+        &mut self,
+        body: Bytes,
+        entry: Option<AccessEntry>,
+    ) -> Result<(), CloseReason> {
         let began = Began::now();
         let mut priced = None;
         let (mut frame, mut calls) = self.answer(self.rpc, &body, began).await?;
@@ -325,17 +347,24 @@ impl WsConnection<'_> {
             }
             WsResponse::Served(body) => self.finish(body, entry).await,
             WsResponse::Nothing => Ok(()),
-            WsResponse::Last(body) => {
-                if let Some(body) = body {
-                    self.finish(body, entry).await?;
-                }
-                Err(CloseReason::Silently(WsClose::Malformed))
-            }
+            WsResponse::Last(body) => self.finish_last(body, entry).await,
             // Both were fetched before, once for a message.
             WsResponse::Prices | WsResponse::Below => Err(busy()),
             WsResponse::NotUtf8 => Err(CloseReason::not_utf8()),
             WsResponse::NoMemory => Err(CloseReason::no_memory()),
         }
+    }
+
+    /// Writes the last response of a connection, if there is one, and ends the connection.
+    async fn finish_last(
+        &mut self,
+        body: Option<ResponseBody>,
+        entry: Option<AccessEntry>,
+    ) -> Result<(), CloseReason> {
+        if let Some(body) = body {
+            self.finish(body, entry).await?;
+        }
+        Err(CloseReason::Silently(WsClose::Malformed))
     }
 
     /// Answers a message by `rpc`, here or on a thread that may wait for the disk.

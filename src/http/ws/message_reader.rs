@@ -73,24 +73,8 @@ impl MessageReader {
 
     /// Ready once the response is sent whole. Frames of tungstenite come after it.
     pub(crate) fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        loop {
-            let next = match &mut self.sending {
-                Sending::Nothing => return Poll::Ready(Ok(())),
-                Sending::Broken => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
-                Sending::Here(out) => match ready!(self.io.poll_out(context, out)) {
-                    Ok(Sent::All) => Ok(Sending::Nothing),
-                    // `poll_out` waits while the socket is full, so only cold bytes come here.
-                    Ok(Sent::Full | Sent::Cold) => self.load(),
-                    Err(error) => Err(error),
-                },
-                Sending::Away(away) => match ready!(Pin::new(away).poll(context)) {
-                    Ok((out, Ok(()))) => Ok(Sending::Here(out)),
-                    Ok((_, Err(error))) => Err(error),
-                    // The pool takes no more work when the server is about to end.
-                    Err(_) => Err(io::ErrorKind::BrokenPipe.into()),
-                },
-            };
-            match next {
+        while !matches!(self.sending, Sending::Nothing) {
+            match ready!(self.poll_step(context)) {
                 Ok(next) => self.sending = next,
                 Err(error) => {
                     self.sending = Sending::Broken;
@@ -98,6 +82,27 @@ impl MessageReader {
                 }
             }
         }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends on, here or on a thread that may wait for the disk, and returns what is left then.
+    fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Sending>> {
+        Poll::Ready(match &mut self.sending {
+            Sending::Nothing => Ok(Sending::Nothing),
+            Sending::Broken => Err(io::ErrorKind::BrokenPipe.into()),
+            Sending::Here(out) => match ready!(self.io.poll_out(context, out)) {
+                Ok(Sent::All) => Ok(Sending::Nothing),
+                // `poll_out` waits while the socket is full, so only cold bytes come here.
+                Ok(Sent::Full | Sent::Cold) => self.load(),
+                Err(error) => Err(error),
+            },
+            Sending::Away(away) => match ready!(Pin::new(away).poll(context)) {
+                Ok((out, Ok(()))) => Ok(Sending::Here(out)),
+                Ok((_, Err(error))) => Err(error),
+                // The pool takes no more work when the server is about to end.
+                Err(_) => Err(io::ErrorKind::BrokenPipe.into()),
+            },
+        })
     }
 
     /// Hands the rest of a response to a thread that may wait for the disk.

@@ -2,7 +2,6 @@
 //! lends wait for these before, and others are answered meanwhile.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use neve_store::residency;
@@ -10,9 +9,11 @@ use neve_store::residency;
 use super::close::CloseReason;
 use super::connection::{LentMessage, WsConnection, busy};
 use crate::http::access::AccessEntry;
+use crate::http::answer::wants_of;
 use crate::http::{Gone, NotDone};
-use crate::rpc::{Calls, LONG_BODY, Rpc, WsResponse};
-use crate::shared::{Began, Class, FREE_BYTES, Holder, Work, add};
+use crate::rpc::cursors::Subscriptions;
+use crate::rpc::{Calls, Rpc, WsResponse};
+use crate::shared::{Began, ClientAddress, FREE_BYTES, Holder, Reservation, Work, add};
 
 impl WsConnection<'_> {
     /// Has the heights lent that a message names, for an answer by `rpc`.
@@ -24,26 +25,25 @@ impl WsConnection<'_> {
         entry: Option<AccessEntry>,
     ) -> Result<(), CloseReason> {
         let Some(lender) = self.lender else { return Err(busy()) };
-        let (mut held, address) = (None, self.address);
-        let account = self.rpc.memory.account(address);
-        if body.len() > FREE_BYTES && !account.hold(&mut held, Holder::Message, body.len()) {
-            return Err(CloseReason::no_memory());
-        }
-        // To parse a longer body would hold up the connections of this thread.
-        let wants = (body.len() <= LONG_BODY).then(|| self.rpc.wants(body));
+        let held = self.hold(body.len())?;
         let body = Bytes::copy_from_slice(body); // it is a part of the buffer into which the next one is read
-        let (rpc, offload, copied) = (Arc::clone(rpc), self.offload, body.clone());
-        let reader = Arc::clone(&rpc);
+        let (rpc, offload, address) = (Arc::clone(rpc), self.offload, self.address);
         self.lending.push(Box::pin(async move {
-            let wants = match wants {
-                Some(wants) => Ok(wants),
-                None => offload.run(Class::Search, address, move || reader.wants(&copied)).await,
-            };
             // Without a thread for the parse nothing is lent, and the calls are misses.
-            let lent = lender.lend(wants.unwrap_or_default(), address).await;
+            let wants = wants_of(&rpc, &body, offload, address).await.unwrap_or_default();
+            let lent = lender.lend(wants, address).await;
             LentMessage { rpc: rpc.with_lent(lent), body, began, entry, _held: held }
         }));
         Ok(())
+    }
+
+    /// Reserves memory for a copy of a message, unless it is short.
+    fn hold(&self, len: usize) -> Result<Option<Reservation>, CloseReason> {
+        let (mut held, account) = (None, self.rpc.memory.account(self.address));
+        if len > FREE_BYTES && !account.hold(&mut held, Holder::Message, len) {
+            return Err(CloseReason::no_memory());
+        }
+        Ok(held)
     }
 
     /// Answers a message that has what it was lent.
@@ -68,27 +68,42 @@ impl WsConnection<'_> {
         began: Began,
     ) -> Result<(WsResponse, Calls), CloseReason> {
         add(&self.rpc.counters.handed_over, 1);
-        // The other thread changes them: an `eth_subscribe` in the message opens one.
-        let mut subscriptions = std::mem::take(&mut self.subscriptions);
-        let (class, gone) = (rpc.class(&body), Gone::default());
-        let flag = gone.flag();
-        let address = self.address;
-        let answering = self.offload.run(class, address, move || {
-            let has_gone = || flag.load(Ordering::Relaxed);
-            let work = Work::elsewhere(rpc.limits.work, began, &has_gone);
-            let answer = || rpc.answer_frame(&body, &mut subscriptions, address, &work);
-            let answered = residency::loading_again(answer);
-            let answered = answered.unwrap_or_else(|_| rpc.unreadable_frame(&body, address, &work));
-            (answered, subscriptions)
-        });
+        let (class, address, gone) = (rpc.class(&body), self.address, Gone::default());
+        let has_gone = gone.for_work();
+        let subscriptions = std::mem::take(&mut self.subscriptions);
+        let message = OffloadedMessage { rpc, body, subscriptions, address, began };
+        let answering = self.offload.run(class, address, move || message.answer(&has_gone));
         let socket = self.socket.get_ref();
-        let (answered, subscriptions) = match gone.watch(answering, || socket.has_gone()).await {
-            Ok(done) => done,
+        match gone.watch(answering, || socket.has_gone()).await {
+            Ok((answered, subscriptions)) => {
+                self.subscriptions = subscriptions;
+                Ok(answered)
+            }
             // Both end the connection, because its subscriptions are gone with the work.
-            Err(NotDone::Full) => return Err(busy()),
-            Err(NotDone::Failed) => return Ok((WsResponse::Last(None), Calls::default())),
-        };
-        self.subscriptions = subscriptions;
-        Ok(answered)
+            Err(NotDone::Full) => Err(busy()),
+            Err(NotDone::Failed) => Ok((WsResponse::Last(None), Calls::default())),
+        }
+    }
+}
+
+/// A message that another thread answers.
+struct OffloadedMessage {
+    rpc: Arc<Rpc>,
+    body: Bytes,
+    /// Subscriptions of the connection, which the thread changes: an `eth_subscribe` in the message opens one.
+    subscriptions: Subscriptions,
+    address: ClientAddress,
+    began: Began,
+}
+
+impl OffloadedMessage {
+    /// Answers the message, until `has_gone` says that its client has gone. Gives the subscriptions back.
+    fn answer(self, has_gone: &dyn Fn() -> bool) -> ((WsResponse, Calls), Subscriptions) {
+        let Self { rpc, body, mut subscriptions, address, began } = self;
+        let work = Work::elsewhere(rpc.limits.work, began, has_gone);
+        let answer = || rpc.answer_frame(&body, &mut subscriptions, address, &work);
+        let answered = residency::loading_again(answer);
+        let answered = answered.unwrap_or_else(|_| rpc.unreadable_frame(&body, address, &work));
+        (answered, subscriptions)
     }
 }

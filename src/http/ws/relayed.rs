@@ -10,17 +10,62 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use super::close::CloseReason;
 use super::connection::{WsConnection, busy};
 use super::notification::answer;
-use super::upstream::{Pending, RelayedMessage, UpstreamSocket, open, origin};
+use super::upstream::{Pending, RelayedMessage, Relaying, UpstreamSocket, open, origin};
 use crate::body::ResponseBody;
 use crate::http::access::AccessEntry;
-use crate::http::relay::{Held, NotFilled, NotRelayed};
+use crate::http::relay::{CallOrigin, Held, NotFilled, NotRelayed, Relayer};
 use crate::relay::Failure;
 use crate::relay::sockets::{SocketEnd, SocketEvent, Unsent};
-use crate::rpc::{Filling, Outbound, WsResponse, framed};
+use crate::rpc::{Filling, Outbound, Split, WsResponse, framed};
 use crate::shared::{Began, WsClose, WsKind};
 
 /// Messages of an upstream that are passed on between two looks at what the client says.
 const BURST: usize = 64;
+
+impl<'r> WsConnection<'r> {
+    /// Has an upstream answer a message.
+    fn relay_calls(
+        &self,
+        relay: &'r Relayer,
+        mut call: Outbound,
+        origin: CallOrigin<'r>,
+        entry: Option<AccessEntry>,
+    ) -> Relaying<'r> {
+        let (rpc, began) = (self.rpc, Began::now());
+        let calls = call.count(&rpc.counters);
+        note_source(entry.as_ref(), "relay");
+        let asking = relay.whole(call, origin, self.offload);
+        Box::pin(async move {
+            let body = asking.await.map_err(|why| unfilled(&why));
+            calls.time(&rpc.counters, began.elapsed());
+            RelayedMessage { body, entry, frame: None }
+        })
+    }
+
+    /// Has an upstream answer the rest of a batch, whose subscriptions wait if they have a number.
+    fn relay_rest(
+        &self,
+        relay: &'r Relayer,
+        mut split: Box<Split>,
+        origin: CallOrigin<'r>,
+        (entry, frame): (Option<AccessEntry>, Option<u64>),
+    ) -> Relaying<'r> {
+        let (rpc, began) = (self.rpc, Began::now());
+        let calls = split.outbound.count(&rpc.counters);
+        note_source(entry.as_ref(), "mixed");
+        let mut changes = split.take_changes();
+        split.outbound.says_behind = true;
+        let filling = relay.fill(split, origin, self.offload);
+        Box::pin(async move {
+            let body = filling.await.map(|mixed| mixed.body).map_err(|why| unfilled(&why));
+            if body.is_err() {
+                changes.undo(&rpc.filters); // the client never gets the answers
+            }
+            calls.time(&rpc.counters, began.elapsed());
+            RelayedMessage { body, entry, frame }
+        })
+    }
+}
 
 impl WsConnection<'_> {
     /// Takes the response of an upstream.
@@ -41,46 +86,22 @@ impl WsConnection<'_> {
     /// Has an upstream asked; other messages are answered meanwhile.
     pub(super) fn relay(&mut self, frame: WsResponse, entry: Option<AccessEntry>) {
         let Some(relay) = self.relay else { return }; // nothing comes to this without a relay
-        let (rpc, began) = (self.rpc, Began::now());
         // A split batch may open subscriptions. The client must learn their ids before it gets
         // their notifications.
         let number = matches!(frame, WsResponse::Split(_)).then(|| self.subscriptions.hold_back());
-        let hops = match &self.hops {
-            Ok(hops) => hops.clone(),
+        let hops = match self.hops.clone() {
+            Ok(hops) => hops,
             Err(failure) => {
-                let body = self.unrelayed(frame, *failure).ok_or_else(CloseReason::no_memory);
+                let body = self.unrelayed(frame, failure).ok_or_else(CloseReason::no_memory);
                 let relayed = RelayedMessage { body, entry, frame: number };
                 return self.relaying.push(Box::pin(ready(relayed)));
             }
         };
         let trace = entry.as_ref().map(AccessEntry::trace).unwrap_or_default();
-        let origin = origin(rpc, self.address, hops).in_trace(trace);
+        let origin = origin(self.rpc, self.address, hops).in_trace(trace);
         self.relaying.push(match frame {
-            WsResponse::Relay(mut call) => {
-                let calls = call.count(&self.rpc.counters);
-                note_source(entry.as_ref(), "relay");
-                let asking = relay.whole(call, origin, self.offload);
-                Box::pin(async move {
-                    let body = asking.await.map_err(|why| unfilled(&why));
-                    calls.time(&rpc.counters, began.elapsed());
-                    RelayedMessage { body, entry, frame: number }
-                })
-            }
-            WsResponse::Split(mut split) => {
-                let calls = split.outbound.count(&self.rpc.counters);
-                note_source(entry.as_ref(), "mixed");
-                let mut changes = split.take_changes();
-                split.outbound.says_behind = true;
-                let filling = relay.fill(split, origin, self.offload);
-                Box::pin(async move {
-                    let body = filling.await.map(|mixed| mixed.body).map_err(|why| unfilled(&why));
-                    if body.is_err() {
-                        changes.undo(&rpc.filters); // the client never gets the answers
-                    }
-                    calls.time(&rpc.counters, began.elapsed());
-                    RelayedMessage { body, entry, frame: number }
-                })
-            }
+            WsResponse::Relay(call) => self.relay_calls(relay, call, origin, entry),
+            WsResponse::Split(split) => self.relay_rest(relay, split, origin, (entry, number)),
             _ => return,
         });
     }
@@ -108,23 +129,25 @@ impl WsConnection<'_> {
         let calls = call.count(&self.rpc.counters);
         // Openings in flight count too: otherwise a client exceeds its limit by sending many at
         // once.
-        let owed = self.upstream.as_ref().map_or(0, |upstream| upstream.pending.len());
-        if let Some(refusal) = self.subscriptions.refusal(owed) {
+        if let Some(refusal) = self.subscriptions.refusal(self.opening()) {
             return self.write_error(&call, &refusal, entry).await;
         }
         match self.place(&call) {
             Ok((upstream, held)) => {
                 upstream.socket.subscribe(std::mem::take(&mut call.body).into());
                 let began = Began::now();
-                if let Some(entry) = &entry {
-                    entry.note_source(Some("relay"));
-                }
+                note_source(entry.as_ref(), "relay");
                 upstream.pending.push_back(Pending { call, calls, began, entry, _held: held });
                 Ok(())
             }
             Err(NotRelayed::NoMemory) => Err(CloseReason::no_memory()),
             Err(NotRelayed::Failure(failure)) => self.write_failure(&call, failure, entry).await,
         }
+    }
+
+    /// Number of subscriptions that the upstream is about to open.
+    fn opening(&self) -> usize {
+        self.upstream.as_ref().map_or(0, |upstream| upstream.pending.len())
     }
 
     /// The socket, which is opened if there is none, and the place of a call.
@@ -163,6 +186,7 @@ impl WsConnection<'_> {
 
     /// Passes on an event of the socket, and more that are there.
     pub(super) async fn pass_on(&mut self, event: SocketEvent) -> Result<(), CloseReason> {
+        self.check_key()?;
         self.take_event(event).await?;
         // Bounded: the client's own messages have their turn behind a flood of notifications.
         for _ in 1..BURST {

@@ -103,27 +103,31 @@ impl Http2Body {
         self.pieces.poll_taken(context)
     }
 
+    /// Holds data for hyper with its memory, of which some is taken already.
+    fn hold(&mut self, data: Bytes, mut taken: Taken) -> io::Result<()> {
+        let bytes = data.len() + self.besides;
+        if !taken.resize(bytes) {
+            // A mirror's piece that is longer than usual: nothing else was promised.
+            drop(taken);
+            let again = self.pieces.memory().take(self.address, bytes);
+            taken = again.ok_or(io::ErrorKind::QuotaExceeded)?;
+        }
+        self.besides = PIECE_BYTES;
+        self.rest = self.pieces.hold(data, taken);
+        Ok(())
+    }
+
     /// Takes the next bytes of the body; returns what is no data.
     fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         while self.rest.is_empty() {
             if self.is_given || self.body.is_end_stream() {
                 return self.poll_end(context).map(|()| None);
             }
-            let mut taken = ready!(self.poll_memory(context))?;
+            let taken = ready!(self.poll_memory(context))?;
             let polled = ready!(Pin::new(&mut self.body).poll_frame(context));
             match polled.transpose()?.map(Frame::into_data) {
                 Some(Ok(data)) if data.is_empty() => {}
-                Some(Ok(data)) => {
-                    let bytes = data.len() + self.besides;
-                    if !taken.resize(bytes) {
-                        // A mirror's piece that is longer than usual: nothing else was promised.
-                        drop(taken);
-                        let again = self.pieces.memory().take(self.address, bytes);
-                        taken = again.ok_or(io::ErrorKind::QuotaExceeded)?;
-                    }
-                    self.besides = PIECE_BYTES;
-                    self.rest = self.pieces.hold(data, taken);
-                }
+                Some(Ok(data)) => self.hold(data, taken)?,
                 Some(Err(frame)) => return Poll::Ready(Some(Ok(frame))),
                 // hyper would send an end, and the client would take a part for the whole.
                 None if self.body.size_hint().lower() > 0 => {

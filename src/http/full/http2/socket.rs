@@ -202,6 +202,29 @@ impl Http2Socket {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
+    /// Reads bytes that were read before, or else from the network.
+    fn poll_bytes(
+        &mut self,
+        context: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.before.is_empty() {
+            return Pin::new(&mut self.io).poll_read(context, buf);
+        }
+        let len = self.before.len().min(buf.remaining());
+        buf.put_slice(&self.before.split_to(len));
+        Poll::Ready(Ok(()))
+    }
+
+    /// Fails if the client has sent too many frames that only make work.
+    fn check_frames(&self) -> io::Result<()> {
+        let refused = self.meter.requests > 2 * self.streams.opened() + self.refused_max;
+        if refused || self.meter.is_flooded() {
+            return Err(io::Error::other("too many frames without a request"));
+        }
+        Ok(())
+    }
+
     /// Waits until nothing has happened for so long.
     fn poll_stalled(&mut self, context: &mut Context<'_>, limit: Duration) -> Poll<()> {
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(limit)));
@@ -235,12 +258,7 @@ impl AsyncRead for Http2Socket {
         }
         ready!(self.streams.poll_begun(context));
         let start = buf.filled().len();
-        if self.before.is_empty() {
-            ready!(Pin::new(&mut self.io).poll_read(context, buf))?;
-        } else {
-            let len = self.before.len().min(buf.remaining());
-            buf.put_slice(&self.before.split_to(len));
-        }
+        ready!(self.poll_bytes(context, buf))?;
         let end = start + self.meter.takes(&buf.filled()[start..]);
         if end < buf.filled().len() {
             // hyper must not see bytes that it may not have yet; the socket cannot take them back.
@@ -248,12 +266,7 @@ impl AsyncRead for Http2Socket {
             buf.set_filled(end);
         }
         self.meter.window.into_iter().for_each(|window| self.streams.gives_window(window));
-        let refused = self.meter.requests > 2 * self.streams.opened() + self.refused_max;
-        Poll::Ready(if refused || self.meter.is_flooded() {
-            Err(io::Error::other("too many frames without a request"))
-        } else {
-            Ok(())
-        })
+        Poll::Ready(self.check_frames())
     }
 }
 
