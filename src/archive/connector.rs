@@ -54,32 +54,33 @@ impl HttpService for Connector {
         'c: 'a,
         Self: 'a,
     {
-        Box::pin(async move {
-            // Of the body that is sent: that of the response has a limit of its own.
-            let limit = time_max(request.body().content_length() as u64);
-            let is_condition = |name| request.headers().contains_key(name);
-            let is_conditional = request.method() == Method::PUT
-                && (is_condition(IF_MATCH) || is_condition(IF_NONE_MATCH));
-            let asked = timeout(limit, self.0.request(request)).await;
-            let answered = asked.map_err(|slow| HttpError::new(HttpErrorKind::Timeout, slow))?;
-            let response = answered.map_err(|error| {
-                let kind = if error.is_connect() {
-                    HttpErrorKind::Connect
-                } else {
-                    HttpErrorKind::Request
-                };
-                // The crate shows the outermost error alone.
-                HttpError::new(kind, io::Error::other(whole_story(&error).to_string()))
-            })?;
-            if is_conditional && response.status() == StatusCode::NOT_IMPLEMENTED {
-                return Err(HttpError::new(HttpErrorKind::Unknown, ConditionsUnsupported));
-            }
-            let (mut head, body) = response.into_parts();
-            if head.status == StatusCode::RANGE_NOT_SATISFIABLE {
-                head.status = StatusCode::PRECONDITION_FAILED; // has a kind of its own in the crate's errors
-            }
-            let body = body.map_err(|error| HttpError::new(HttpErrorKind::Interrupted, error));
-            Ok(HttpResponse::from_parts(head, HttpResponseBody::new(body)))
-        })
+        Box::pin(self.send(request))
+    }
+}
+
+impl Connector {
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        // Of the body that is sent: that of the response has a limit of its own.
+        let limit = time_max(request.body().content_length() as u64);
+        let is_condition = |name| request.headers().contains_key(name);
+        let is_conditional = request.method() == Method::PUT
+            && (is_condition(IF_MATCH) || is_condition(IF_NONE_MATCH));
+        let asked = timeout(limit, self.0.request(request)).await;
+        let answered = asked.map_err(|slow| HttpError::new(HttpErrorKind::Timeout, slow))?;
+        let response = answered.map_err(|error| {
+            let is_connect = error.is_connect();
+            let kind = if is_connect { HttpErrorKind::Connect } else { HttpErrorKind::Request };
+            // The crate shows the outermost error alone.
+            HttpError::new(kind, io::Error::other(whole_story(&error).to_string()))
+        })?;
+        if is_conditional && response.status() == StatusCode::NOT_IMPLEMENTED {
+            return Err(HttpError::new(HttpErrorKind::Unknown, ConditionsUnsupported));
+        }
+        let (mut head, body) = response.into_parts();
+        if head.status == StatusCode::RANGE_NOT_SATISFIABLE {
+            head.status = StatusCode::PRECONDITION_FAILED; // has a kind of its own in the crate's errors
+        }
+        let body = body.map_err(|error| HttpError::new(HttpErrorKind::Interrupted, error));
+        Ok(HttpResponse::from_parts(head, HttpResponseBody::new(body)))
     }
 }

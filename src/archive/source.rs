@@ -12,7 +12,7 @@ use neve_store::{Hash, Identity};
 use tracing::{info, warn};
 
 use super::error::Failed;
-use super::store::{ArchiveAddress, ArchiveStore};
+use super::store::{ArchiveAddress, ArchiveStore, HeldManifest};
 use crate::config::Anchor;
 use crate::config::settings::ArchiveConfig;
 use crate::shared::Status;
@@ -33,6 +33,22 @@ struct KnownManifest {
     digest: Digest,
     /// Tag in the store.
     tag: Option<String>,
+}
+
+impl KnownManifest {
+    /// Manifest that was read now: a newer one, or else the one that was known.
+    fn read_now(newer: Option<HeldManifest>, known: Option<Self>) -> Result<Self, Failed> {
+        let read = Instant::now();
+        match (newer, known) {
+            (None, Some(known)) => Ok(Self { read, ..known }),
+            (None, None) => Err(Failed::NoManifest), // nothing was held that it could equal
+            (Some(held), _) => {
+                held.show_put_at();
+                let (tag, digest) = (held.tag(), held.digest);
+                Ok(Self { read, manifest: Arc::new(held.manifest), digest, tag })
+            }
+        }
+    }
 }
 
 /// An archive that segments come from.
@@ -146,16 +162,7 @@ impl ArchiveSource {
         let tag = known.as_ref().and_then(|known| known.tag.clone());
         let newer = self.store.newer_manifest(tag).await;
         *lock(&self.failed) = newer.as_ref().err().map(|_| Instant::now());
-        let read = Instant::now();
-        let known = match (newer?, known) {
-            (None, Some(known)) => KnownManifest { read, ..known },
-            (None, None) => return Err(Failed::NoManifest), // nothing was held that it could equal
-            (Some(held), _) => {
-                held.show_put_at();
-                let (tag, digest) = (held.tag(), held.digest);
-                KnownManifest { read, manifest: Arc::new(held.manifest), digest, tag }
-            }
-        };
+        let known = KnownManifest::read_now(newer?, known)?;
         let heights = known.manifest.heights();
         self.status.change_archive(|archive| archive.heights = heights);
         *lock(&self.manifest) = Some(known.clone());
@@ -183,29 +190,25 @@ impl ArchiveSource {
         if entry.bytes > SEGMENT_BYTES_MAX {
             return Err(Failed::LargeSegment(name, SEGMENT_BYTES_MAX));
         }
-        let got = match self.store.get(&name, entry.bytes).await {
-            Err(Failed::Changed(_)) => {
-                count("changed");
-                self.store.get(&name, entry.bytes).await
-            }
-            got => got,
-        };
-        let got = match got {
+        let got = match self.get(&name, entry.bytes).await {
             Err(failed) if may_be_absent(&failed) && !self.names(manifest, &name).await? => {
                 return Err(Failed::Dropped(name));
             }
             got => got,
         };
-        let outcome = match &got {
-            Ok(_) => None,
-            Err(Failed::Absent(_)) => Some("absent"),
-            Err(Failed::Changed(_)) => Some("changed"),
-            Err(_) => Some("failed"),
-        };
-        outcome.inspect(|outcome| count(outcome));
-        got.inspect(|bytes| {
-            counter!("neve_archive_received_segment_bytes_total").increment(bytes.len() as u64);
-        })
+        count_received(&got);
+        got
+    }
+
+    /// Gets an object, once more if its bytes are not those of its name.
+    async fn get(&self, name: &ObjectName, bytes: u64) -> Result<Bytes, Failed> {
+        match self.store.get(name, bytes).await {
+            Err(Failed::Changed(_)) => {
+                count("changed");
+                self.store.get(name, bytes).await
+            }
+            got => got,
+        }
     }
 
     /// True if the manifest that is there now names an object, which was named by `before`: others may have dropped it.
@@ -274,6 +277,18 @@ impl ArchiveSource {
 fn may_be_absent(failed: &Failed) -> bool {
     use object_store::Error::PermissionDenied;
     matches!(failed, Failed::Absent(_) | Failed::Objects(PermissionDenied { .. }))
+}
+
+/// Counts the bytes of a segment, or the reason why it did not come.
+fn count_received(got: &Result<Bytes, Failed>) {
+    match got {
+        Ok(bytes) => {
+            counter!("neve_archive_received_segment_bytes_total").increment(bytes.len() as u64);
+        }
+        Err(Failed::Absent(_)) => count("absent"),
+        Err(Failed::Changed(_)) => count("changed"),
+        Err(_) => count("failed"),
+    }
 }
 
 fn count(outcome: &'static str) {

@@ -12,7 +12,7 @@ use metrics::gauge;
 use neve_archive::{
     Digest, MANIFEST_BYTES_MAX, MANIFEST_NAME, Manifest, ObjectName, object_digest,
 };
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
@@ -21,7 +21,7 @@ use object_store::{
 };
 use tokio::time::timeout;
 
-use self::address::check_endpoint;
+use self::address::check_endpoints;
 use super::connector::{Connector, time_max};
 use super::error::Failed;
 use super::file_lock::{holding, locked};
@@ -114,9 +114,7 @@ impl ArchiveStore {
         retry: RetryConfig,
     ) -> Result<Self, Failed> {
         let failed = |why: String| Failed::Client { url: place.url.clone(), why };
-        let own = env::var_os(AUTHORITY).filter(|path| !path.is_empty()).map(PathBuf::from);
-        let own = own.as_deref().map(|path| (AUTHORITY, path));
-        let http = Connector(raw_client(client_config(own).map_err(failed)?));
+        let http = connector().map_err(failed)?;
         let mut builder =
             AmazonS3Builder::from_env().with_bucket_name(bucket).with_http_connector(http);
         // Each object has a request of its own: some stores lack the one for many.
@@ -124,12 +122,7 @@ impl ArchiveStore {
         if let Some(endpoint) = &place.endpoint {
             builder = builder.with_endpoint(endpoint).with_allow_http(true);
         }
-        // Variables of AWS name addresses too.
-        for key in [AmazonS3ConfigKey::Endpoint, AmazonS3ConfigKey::S3Endpoint] {
-            if let Some(url) = builder.get_config_value(&key) {
-                check_endpoint(&url).map_err(|why| Failed::Url { url, why })?;
-            }
-        }
+        check_endpoints(&builder)?;
         let objects = builder.build().map_err(|error| failed(error.to_string()))?;
         let endpoint = Some(place.endpoint.as_deref().map_or("s3".to_owned(), host_of));
         let objects = Objects::remote(objects);
@@ -299,18 +292,14 @@ impl ArchiveStore {
             return Err(Failed::LargeManifest(MANIFEST_BYTES_MAX));
         }
         let (e_tag, version) = (found.meta.e_tag.clone(), found.meta.version.clone());
+        let version = UpdateVersion { e_tag, version };
         let put_at = found.meta.last_modified.timestamp();
         let bytes = body(found).await?;
         // One of the whole chain takes a while, and the runtime follows heads too.
         let reading = move || Manifest::read(&bytes).map(|manifest| (manifest, Digest::of(&bytes)));
         let read = tokio::task::spawn_blocking(reading).await;
         let (manifest, digest) = read.map_err(|source| Error::JoinError { source })??;
-        Ok(Some(HeldManifest {
-            manifest,
-            digest,
-            put_at,
-            version: UpdateVersion { e_tag, version },
-        }))
+        Ok(Some(HeldManifest { manifest, digest, put_at, version }))
     }
 
     /// Replaces the manifest if it is still `before`. Returns false if another one is there.
@@ -360,26 +349,27 @@ impl ArchiveStore {
         is_conditional: bool,
     ) -> Result<(), Failed> {
         let Some(lock) = &self.lock else {
-            let path = self.path(MANIFEST_NAME);
-            let length = bytes.len() as u64;
-            if !is_conditional {
+            let mode = if is_conditional {
+                before.map_or(PutMode::Create, |held| PutMode::Update(held.version.clone()))
+            } else {
                 self.compare(before).await?;
-                let put = self.objects.put(&path, PutPayload::from(bytes));
-                return Ok(self.counted("put", length, put).await.map(drop)?);
-            }
-            let mode = match before {
-                None => PutMode::Create,
-                Some(held) => PutMode::Update(held.version.clone()),
+                PutMode::Overwrite
             };
-            let put = self.objects.put_opts(&path, PutPayload::from(bytes), mode.into());
-            self.counted("put", length, put).await?;
-            return Ok(());
+            return self.put_as(mode, bytes).await;
         };
         let held = locked(lock).await;
         let held = held.map_err(|error| Failed::File { path: lock.clone(), error })?;
         // Under the lock: another writer may have been first.
         self.compare(before).await?;
         self.put_holding(held, bytes).await
+    }
+
+    /// Puts the manifest in a bucket.
+    async fn put_as(&self, mode: PutMode, bytes: Vec<u8>) -> Result<(), Failed> {
+        let (path, length) = (self.path(MANIFEST_NAME), bytes.len() as u64);
+        let put = self.objects.put_opts(&path, PutPayload::from(bytes), mode.into());
+        self.counted("put", length, put).await?;
+        Ok(())
     }
 
     /// Fails unless the manifest is `before`.
@@ -399,6 +389,13 @@ impl ArchiveStore {
         self.counted("put", length, put).await?;
         Ok(())
     }
+}
+
+/// neve's HTTP client. It also trusts the authority of the operator.
+fn connector() -> Result<Connector, String> {
+    let own = env::var_os(AUTHORITY).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let own = own.as_deref().map(|path| (AUTHORITY, path));
+    client_config(own).map(|config| Connector(raw_client(config)))
 }
 
 /// Scheme and host of a URL.

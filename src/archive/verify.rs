@@ -4,19 +4,20 @@
 use std::collections::HashSet;
 
 use neve_archive::{
-    Digest, HashFilter, Key, MANIFEST_NAME, Manifest, ObjectName, PageLists, SegmentEntry,
-    SegmentPages, Span, SpanEntry, Terms, object_digest,
+    Digest, Key, MANIFEST_NAME, Manifest, ObjectName, SegmentEntry, SegmentPages, SpanEntry,
+    object_digest,
 };
 use neve_record::packed::Codec;
 
 use super::error::Failed;
-use super::index_objects::entry_of;
 use super::local::{OpenedFile, PackedOnDisk, chain_of, unless_evicted};
 use super::store::ArchiveStore;
 
+mod indexes;
 mod links;
 mod proving;
 
+use indexes::{Index, check_index, made};
 use links::check_links;
 pub(super) use links::descends;
 pub(super) use proving::UNPROVEN;
@@ -118,15 +119,7 @@ pub(crate) async fn verify_from(
     let done = Verified { manifest: manifest_digest, sequence, ..Verified::default() };
     let latest = Latest { tag: held.tag(), named: None };
     let mut checker = Checker { archive, manifest, local, proving, latest, done, tell };
-    let mut rest = &manifest.segments[..];
-    for span in &manifest.spans {
-        let (segments, behind) = rest.split_at(rest.len().min(span.segments as usize));
-        rest = behind;
-        let end = span.first + u64::from(span.segments) * u64::from(manifest.range);
-        if end > from {
-            checker.span(span, segments, end).await?;
-        }
-    }
+    checker.spans(from).await?;
     for (object, fault) in check_links(archive, manifest).await? {
         checker.note(object, fault, false);
     }
@@ -145,6 +138,21 @@ struct Checker<'a, T> {
 }
 
 impl<T: FnMut(CheckEvent<'_>)> Checker<'_, T> {
+    /// Checks the spans that end above a height, with their segments.
+    async fn spans(&mut self, from: u64) -> Result<(), Failed> {
+        let manifest = self.manifest;
+        let mut rest = &manifest.segments[..];
+        for span in &manifest.spans {
+            let (segments, behind) = rest.split_at(rest.len().min(span.segments as usize));
+            rest = behind;
+            let end = span.first + u64::from(span.segments) * u64::from(manifest.range);
+            if end > from {
+                self.span(span, segments, end).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Checks a span that ends before height `end`, with its segments.
     async fn span(
         &mut self,
@@ -170,31 +178,46 @@ impl<T: FnMut(CheckEvent<'_>)> Checker<'_, T> {
         let (archive, manifest) = (self.archive, self.manifest);
         let mut content = Some(Content::default());
         for segment in segments {
-            let mut more = check_segment(archive, manifest, segment, &mut self.proving).await?;
-            if let Err(fault) = more {
-                let name = manifest.segment_name(segment);
-                if self.latest.dropped(archive, &name, &fault).await? {
-                    self.done.dropped += 1;
-                    content = None;
-                    continue;
-                }
-                let bytes = bytes_of(&name, self.local.unwrap_or_default())?;
-                let repaired = replaced(archive, &name, bytes).await?;
-                self.note(name.to_string(), fault.clone(), repaired);
-                more = Err(fault);
-                if repaired {
-                    more = check_segment(archive, manifest, segment, &mut self.proving).await?;
-                    // Bytes of the right digest may be false.
-                    if let Err(left) = &more {
-                        self.note(name.to_string(), left.clone(), false);
+            let more = match check_segment(archive, manifest, segment, &mut self.proving).await? {
+                Ok(more) => Some(more),
+                Err(fault) => {
+                    let name = manifest.segment_name(segment);
+                    if self.latest.dropped(archive, &name, &fault).await? {
+                        self.done.dropped += 1;
+                        content = None;
+                        continue;
                     }
+                    self.repaired(segment, fault).await?
                 }
-            }
-            content = content.zip(more.ok()).map(|(content, more)| content.with(more));
+            };
+            content = content.zip(more).map(|(content, more)| content.with(more));
             self.done.segments += 1;
             self.done.bytes += segment.bytes;
         }
         Ok(content)
+    }
+
+    /// Notes the fault of a segment, which is put again if a packed file has its bytes. Returns what it has then, if it
+    /// is whole.
+    async fn repaired(
+        &mut self,
+        segment: &SegmentEntry,
+        fault: Fault,
+    ) -> Result<Option<Content>, Failed> {
+        let (archive, manifest) = (self.archive, self.manifest);
+        let name = manifest.segment_name(segment);
+        let bytes = bytes_of(&name, self.local.unwrap_or_default())?;
+        let repaired = replaced(archive, &name, bytes).await?;
+        self.note(name.to_string(), fault, repaired);
+        if !repaired {
+            return Ok(None);
+        }
+        let again = check_segment(archive, manifest, segment, &mut self.proving).await?;
+        // Bytes of the right digest may be false.
+        if let Err(left) = &again {
+            self.note(name.to_string(), left.clone(), false);
+        }
+        Ok(again.ok())
     }
 
     /// Checks the objects that are made of the segments of a span.
@@ -286,56 +309,6 @@ impl Content {
     }
 }
 
-/// Object that is made of segments.
-#[derive(Debug, Clone, Copy)]
-enum Index {
-    Span,
-    Pages,
-    Filter,
-    Terms,
-}
-
-impl Index {
-    /// Name of the object, if the span has it.
-    fn name(self, manifest: &Manifest, span: &SpanEntry) -> Option<ObjectName> {
-        match self {
-            Self::Span => Some(manifest.span_name(span)),
-            Self::Pages => Some(manifest.pages_name(span)),
-            Self::Filter => Some(manifest.filter_name(span)),
-            Self::Terms => manifest.terms_name(span),
-        }
-    }
-
-    fn bytes(self, span: &SpanEntry) -> u64 {
-        match self {
-            Self::Span => span.bytes,
-            Self::Pages => span.pages.bytes,
-            Self::Filter => span.filter.bytes,
-            Self::Terms => span.terms.map_or(0, |terms| terms.bytes),
-        }
-    }
-
-    /// Checks the form of an object.
-    fn read(self, bytes: &[u8]) -> Result<(), Fault> {
-        let read = match self {
-            Self::Span => Span::read(bytes).map(drop),
-            Self::Pages => PageLists::read(bytes).map(drop),
-            Self::Filter => HashFilter::read(bytes.to_vec()).map(drop),
-            Self::Terms => Terms::read(bytes).map(drop),
-        };
-        read.map_err(|error| (self.kind(), error.to_string()))
-    }
-
-    fn kind(self) -> &'static str {
-        match self {
-            Self::Span => "span",
-            Self::Pages => "pages",
-            Self::Filter => "filter",
-            Self::Terms => "terms",
-        }
-    }
-}
-
 /// Bytes of the packed file with the digest of an object, if there is one.
 fn bytes_of(name: &ObjectName, local: &[PackedOnDisk]) -> Result<Option<Vec<u8>>, Failed> {
     let Some(file) = local.iter().find(|file| file.header.first == name.first) else {
@@ -412,36 +385,4 @@ fn content_of(opened: OpenedFile) -> Result<Content, String> {
     let (first, (keys, terms)) = (opened.header().first, opened.keys()?);
     let terms = terms.into_iter().map(|term| (first, term)).collect();
     Ok(Content { keys, pages: vec![opened.pages], terms })
-}
-
-/// Makes the objects of a span of segments.
-fn made(manifest: &Manifest, entry: &SpanEntry, content: Content) -> Result<Vec<Vec<u8>>, Failed> {
-    let empty = Span::empty(entry.first, manifest.range, entry.segments)?;
-    let span = empty.with(None, &content.keys)?;
-    // A span of an earlier writer has none.
-    let terms = entry.terms.map(|_| Terms::new(&span, None, content.terms.into_iter()));
-    let terms = terms.transpose()?;
-    let pages = PageLists::new(&span, content.pages, terms.as_ref())?;
-    Ok(entry_of(&span, &pages, terms.as_ref()).1)
-}
-
-/// Compares an object with the one that the segments make, if they are whole.
-async fn check_index(
-    archive: &ArchiveStore,
-    name: &ObjectName,
-    span: &SpanEntry,
-    index: Index,
-    made: Option<&Vec<u8>>,
-) -> Result<Result<(), Fault>, Failed> {
-    let bytes = match archive.get(name, index.bytes(span)).await {
-        Ok(bytes) => bytes,
-        Err(failed) => return fault(failed),
-    };
-    if let Err(fault) = index.read(&bytes) {
-        return Ok(Err(fault));
-    }
-    // With a segment missing, only the form is known.
-    let same = made.is_none_or(|made| *made == bytes);
-    let other = || (index.kind(), "it has other hashes or pages than its segments".to_owned());
-    Ok(if same { Ok(()) } else { Err(other()) })
 }

@@ -6,7 +6,9 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::join_all;
-use neve_archive::{Digest, Manifest, PAGE_BYTES, PageLists, SegmentEntry, SpanEntry};
+use neve_archive::{
+    Digest, Manifest, PAGE_BYTES, PageLists, SegmentEntry, SegmentPages, SpanEntry,
+};
 use neve_record::packed::Codec;
 use neve_store::{
     ArchivedPlace, ArchivedSegment, Identity, PackedBytes, PackedCodec, PackedPages, WithoutLogs,
@@ -200,22 +202,45 @@ impl ArchivedFiles {
         // Before it is open: requests of one address must not have all files while they wait for reads.
         let lent = self.pages.lend(budget.payer, entry.digest)?;
         let (file, segment) = self.open(manifest, entry, extent, budget).await?;
-        if !keys.is_empty() {
-            let (offset, len) = segment.terms_extent().ok_or(ObjectNotRead::Changed)?;
-            self.bring(&file, &file.pages(offset..offset + len as u64).collect(), budget).await?;
-        }
-        let (of, over, keys) = (segment.clone(), Arc::clone(&file), Arc::clone(keys));
-        let wanted = self.pages.compute(move || wanted_pages(&of, &over, &keys, heights)).await?;
-        let Some(wanted) = wanted else {
-            self.pages.forget(&entry.digest); // the disk may have changed them since they were proven
-            return Err(ObjectNotRead::Changed);
-        };
+        self.bring_index(&file, &segment, keys, budget).await?;
+        let wanted = self.wanted(&file, &segment, keys, heights).await?;
         let between = || file.between(&wanted, limits.gap);
         self.bring_with(&file, &wanted, between, limits.run, budget).await?;
         self.pages.dir.touch(&file.name);
         Ok(match lent {
             Some(lent) => segment.guarded(Arc::new(lent)),
             None => segment,
+        })
+    }
+
+    /// Brings the index of the logs of a segment, if logs are searched for.
+    async fn bring_index(
+        &self,
+        file: &Arc<PageFile>,
+        segment: &ArchivedSegment,
+        keys: &Keys,
+        budget: &Budget<'_>,
+    ) -> Result<(), ObjectNotRead> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let (offset, len) = segment.terms_extent().ok_or(ObjectNotRead::Changed)?;
+        self.bring(file, &file.pages(offset..offset + len as u64).collect(), budget).await
+    }
+
+    /// Finds the pages of those heights that may have a log with a key of each list. Closes a segment that is damaged.
+    async fn wanted(
+        &self,
+        file: &Arc<PageFile>,
+        segment: &ArchivedSegment,
+        keys: &Keys,
+        heights: Range<u64>,
+    ) -> Result<BTreeSet<usize>, ObjectNotRead> {
+        let (of, over, keys) = (segment.clone(), Arc::clone(file), Arc::clone(keys));
+        let wanted = self.pages.compute(move || wanted_pages(&of, &over, &keys, heights)).await?;
+        wanted.ok_or_else(|| {
+            self.pages.forget(&file.name.digest); // the disk may have changed them since they were proven
+            ObjectNotRead::Changed
         })
     }
 
@@ -275,14 +300,7 @@ impl ArchivedFiles {
         extent: ReadExtent,
         budget: &Budget<'_>,
     ) -> Result<OpenedPages, ObjectNotRead> {
-        let span = manifest.span_of(entry).ok_or(ObjectNotRead::Unknown)?;
-        // A copy, so that the lists of the span go while pages come.
-        let pages = self.lists(manifest, span, budget).await?.segment(entry.first).cloned();
-        let pages = pages.ok_or(ObjectNotRead::Changed)?;
-        // The lists have the digest of their name, and may be of other objects all the same.
-        if pages.pages.object_digest() != entry.digest || u64::from(pages.front) > entry.bytes {
-            return Err(ObjectNotRead::Changed);
-        }
+        let pages = self.segment_pages(manifest, entry, budget).await?;
         let name = manifest.segment_name(entry);
         let file = self.pages.file(name, entry.bytes, &pages.pages).await?;
         let front = file.pages(0..u64::from(pages.front));
@@ -296,6 +314,24 @@ impl ArchivedFiles {
         let named = NamedBlocks::of(manifest, entry);
         let segment = self.pages.compute(move || open_over(source, &codec, &named)).await?;
         Ok((file, segment?))
+    }
+
+    /// Returns the page list of a segment.
+    async fn segment_pages(
+        &self,
+        manifest: &Manifest,
+        entry: &SegmentEntry,
+        budget: &Budget<'_>,
+    ) -> Result<SegmentPages, ObjectNotRead> {
+        let span = manifest.span_of(entry).ok_or(ObjectNotRead::Unknown)?;
+        // A copy, so that the lists of the span go while pages come.
+        let pages = self.lists(manifest, span, budget).await?.segment(entry.first).cloned();
+        let pages = pages.ok_or(ObjectNotRead::Changed)?;
+        // The lists have the digest of their name, and may be of other objects all the same.
+        if pages.pages.object_digest() != entry.digest || u64::from(pages.front) > entry.bytes {
+            return Err(ObjectNotRead::Changed);
+        }
+        Ok(pages)
     }
 
     /// Returns the page lists of a span. All requests wait for the first one that brings them.

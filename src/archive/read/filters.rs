@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use neve_archive::{Digest, HashFilter, Manifest, PAGE_BYTES, SPAN_SEGMENTS, SpanEntry};
+use neve_archive::{Digest, HashFilter, Manifest, Merging, PAGE_BYTES, SPAN_SEGMENTS, SpanEntry};
 use tokio::time::sleep;
 use tracing::warn;
 
@@ -41,6 +41,16 @@ struct Plan<'s> {
     next: Option<&'s SpanEntry>,
     /// Those that spans still have, as far as they were looked at.
     kept: HashSet<Digest>,
+}
+
+impl Plan<'_> {
+    /// Notes the next span whose filter is here.
+    fn keep(&mut self, span: &SpanEntry) {
+        self.kept.insert(span.filter.digest);
+        if !self.has_gap {
+            self.reach = Some(span.first);
+        }
+    }
 }
 
 /// Time for which such a filter is left alone.
@@ -79,8 +89,7 @@ impl LoadedFilters {
         let loaded = self.loaded.load_full();
         let Plan { reach, has_gap, next, kept } = self.plan(&loaded, spans);
         let Some(span) = next else {
-            let has_more = self.tidy(source, loaded, kept).await?;
-            return Ok((reach, !has_more));
+            return self.tidy(source, loaded, kept).await.map(|has_more| (reach, !has_more));
         };
         let key = span.filter.digest;
         let filter = match Self::bring(source, manifest, span).await {
@@ -110,22 +119,30 @@ impl LoadedFilters {
         }
         let (all, bytes_max) = (Arc::clone(&loaded), (self.bytes_max / MERGED_PART) as usize);
         let alike = source.compute(move || all.alike(bytes_max)).await?;
-        let Some((mut merging, members)) = alike else {
+        let Some((merging, members)) = alike else {
             return Ok(false);
         };
+        let merging = Self::step_through(source, merging).await?;
+        let merged = source.compute(move || loaded.merged(merging.finish(), members)).await?;
+        self.loaded.store(Arc::new(merged));
+        Ok(true)
+    }
+
+    /// Takes all steps of a merge.
+    async fn step_through(
+        source: &PageSource,
+        mut merging: Merging,
+    ) -> Result<Merging, ObjectNotRead> {
         loop {
             let begun = Instant::now();
             let stepping = move || (merging.step(), merging);
             let (has_more, stepped) = source.compute(stepping).await?;
             merging = stepped;
             if !has_more {
-                break;
+                return Ok(merging);
             }
             sleep(begun.elapsed()).await; // requests compute meanwhile
         }
-        let merged = source.compute(move || loaded.merged(merging.finish(), members)).await?;
-        self.loaded.store(Arc::new(merged));
-        Ok(true)
     }
 
     /// Finds the first of these spans whose filter is to be brought.
@@ -142,10 +159,7 @@ impl LoadedFilters {
             }
             let key = span.filter.digest;
             if loaded.has(&key) {
-                plan.kept.insert(key);
-                if !plan.has_gap {
-                    plan.reach = Some(span.first);
-                }
+                plan.keep(span);
             } else if left.contains_key(&key) {
                 plan.has_gap = true;
             } else {

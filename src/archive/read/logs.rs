@@ -43,6 +43,8 @@ struct LogsCall<'c> {
     request: &'c Budget<'c>,
     /// Budget of the call.
     budget: &'c Budget<'c>,
+    /// True if its reads are planned together.
+    is_planned: bool,
 }
 
 impl ArchivedFiles {
@@ -55,31 +57,38 @@ impl ArchivedFiles {
         keys: &Keys,
         request: &Budget<'_>,
     ) -> Result<Borrowed, ObjectNotRead> {
-        let manifest = &known.manifest;
         let budget = &Budget::of_logs(request, self.logs_reads_max);
         let entries = known.segments(&heights)?;
-        let span = |entry: &SegmentEntry| manifest.span_of(entry).map(|span| span.first);
-        let spans: Vec<_> = entries.chunk_by(|a, b| span(a) == span(b)).collect();
+        let spans = by_span(&known.manifest, &entries);
         let is_planned = self.plans(spans.len(), keys);
-        let (mut borrowed, mut without) = (Borrowed::default(), Vec::new());
+        let call = LogsCall { known, heights: &heights, keys, request, budget, is_planned };
+        let (mut segments, mut without) = (Vec::new(), Vec::new());
         for spans in spans.chunks(if is_planned { plan::SPANS_MAX } else { 1 }) {
-            let ((some, none), end) = self.candidates_of(manifest, spans, keys, budget).await?;
-            without.extend(none);
-            let planned = if is_planned {
-                self.planned(&some, lists_ahead(manifest, spans), budget)
-            } else {
-                some.into_iter().map(|entry| (entry, ReadExtent::Near)).collect()
-            };
-            let call = LogsCall { known, heights: &heights, keys, request, budget };
-            let passes = self.parts(&call, &planned, &mut borrowed.segments).await?;
-            if let Some(end) = passes.or(end) {
+            if let Some(end) = self.logs_in(&call, spans, &mut segments, &mut without).await? {
                 return Ok(self.beyond(&heights, keys, end));
             }
         }
-        if !without.is_empty() {
-            borrowed.without.push(WithoutLogs { criteria: keys.to_vec(), heights: without });
-        }
-        Ok(borrowed)
+        Ok(Borrowed { segments, without: without_logs(keys, without), ..Borrowed::default() })
+    }
+
+    /// Makes the logs of spans readable, and adds their segments, and the heights without logs. Beyond the reads of the
+    /// call, returns the end of the heights that would pass.
+    async fn logs_in(
+        &self,
+        call: &LogsCall<'_>,
+        spans: &[&[&SegmentEntry]],
+        segments: &mut Vec<ArchivedSegment>,
+        without: &mut Vec<Range<u64>>,
+    ) -> Result<Option<u64>, ObjectNotRead> {
+        let ((some, none), end) = self.candidates_of(call, spans).await?;
+        without.extend(none);
+        let planned = if call.is_planned {
+            self.planned(&some, lists_ahead(&call.known.manifest, spans), call.budget)
+        } else {
+            some.into_iter().map(|entry| (entry, ReadExtent::Near)).collect()
+        };
+        let passes = self.parts(call, &planned, segments).await?;
+        Ok(passes.or(end))
     }
 
     /// True if the reads of a call over so many spans are planned together, behind those of all terms. Of more spans or
@@ -113,31 +122,34 @@ impl ArchivedFiles {
         planned: &[(&SegmentEntry, ReadExtent)],
         segments: &mut Vec<ArchivedSegment>,
     ) -> Result<Option<u64>, ObjectNotRead> {
-        let LogsCall { known, heights, keys, request, budget } = *call;
         let mut rest = planned;
         while !rest.is_empty() {
             // Of segments beyond the reads that are left, all reads would be in vain.
-            let count = (budget.reads_left() / SEGMENT_READS).clamp(1, SEGMENTS_MAX);
+            let count = (call.budget.reads_left() / SEGMENT_READS).clamp(1, SEGMENTS_MAX);
             let (now, later) = rest.split_at(count.min(rest.len()));
-            let parts = now.iter().map(|(entry, extent)| {
-                let heights = known.heights_in(entry, heights);
-                self.part(&known.manifest, entry, heights, (keys, *extent), budget)
-            });
+            let parts = now.iter().map(|(entry, extent)| self.part_of(call, entry, *extent));
             for ((entry, _), part) in now.iter().zip(join_all(parts).await) {
                 match part {
                     Ok(segment) => segments.push(segment),
-                    Err(ObjectNotRead::Beyond) if entry.first > *heights.start() => {
-                        return Ok(Some(entry.first));
-                    }
-                    Err(ObjectNotRead::Beyond) => {
-                        return self.fitting(known, entry, heights, keys, request).await.map(Some);
-                    }
+                    Err(ObjectNotRead::Beyond) => return self.fitting(call, entry).await.map(Some),
                     Err(why) => return Err(why),
                 }
             }
             rest = later;
         }
         Ok(None)
+    }
+
+    /// Makes the logs of a segment readable.
+    async fn part_of(
+        &self,
+        call: &LogsCall<'_>,
+        entry: &SegmentEntry,
+        extent: ReadExtent,
+    ) -> Result<ArchivedSegment, ObjectNotRead> {
+        let LogsCall { known, heights, keys, budget, .. } = *call;
+        let heights = known.heights_in(entry, heights);
+        self.part(&known.manifest, entry, heights, (keys, extent), budget).await
     }
 
     /// Says that the logs of the heights below `end` alone would pass.
@@ -152,15 +164,16 @@ impl ArchivedFiles {
         Borrowed { beyond: Some(beyond), ..Borrowed::default() }
     }
 
-    /// Height up to which the logs of one segment pass.
+    /// Height up to which the logs of a call pass whose reads end in this segment.
     async fn fitting(
         &self,
-        known: &Known,
+        call: &LogsCall<'_>,
         entry: &SegmentEntry,
-        heights: &RangeInclusive<u64>,
-        keys: &Keys,
-        request: &Budget<'_>,
     ) -> Result<u64, ObjectNotRead> {
+        let LogsCall { known, heights, keys, request, .. } = *call;
+        if entry.first > *heights.start() {
+            return Ok(entry.first);
+        }
         let (file, segment) = self.open(&known.manifest, entry, ReadExtent::Near, request).await?;
         let (heights, keys) = (known.heights_in(entry, heights), Arc::clone(keys));
         let limits = (self.logs_reads_max, self.pages.run_pages_max());
@@ -203,14 +216,12 @@ impl ArchivedFiles {
     /// returns the start of the first span that is left.
     async fn candidates_of<'m>(
         &self,
-        manifest: &Manifest,
+        call: &LogsCall<'_>,
         spans: &[&[&'m SegmentEntry]],
-        keys: &Keys,
-        budget: &Budget<'_>,
     ) -> Result<(Candidates<'m>, Option<u64>), ObjectNotRead> {
         let (mut some, mut none) = (Vec::new(), Vec::new());
         for entries in spans {
-            match self.candidates(manifest, entries, keys, budget).await {
+            match self.candidates(call, entries).await {
                 Err(ObjectNotRead::Beyond) => {
                     return Ok(((some, none), entries.first().map(|entry| entry.first)));
                 }
@@ -234,22 +245,20 @@ impl ArchivedFiles {
     /// Finds the segments of a span that may have logs, by the terms of the span if it has them.
     async fn candidates<'m>(
         &self,
-        manifest: &Manifest,
+        call: &LogsCall<'_>,
         entries: &[&'m SegmentEntry],
-        keys: &Keys,
-        budget: &Budget<'_>,
     ) -> Result<Candidates<'m>, ObjectNotRead> {
         let all = (entries.to_vec(), Vec::new());
         // The index of one segment takes no more reads than its terms.
-        if !self.uses_terms(keys) || entries.len() < 2 {
+        if !self.uses_terms(call.keys) || entries.len() < 2 {
             return Ok(all);
         }
-        let bits = match self.segments_with(manifest, entries, keys, budget).await {
+        let bits = match self.segments_with(call, entries).await {
             // The indexes of the segments say the same.
             Ok(None) | Err(ObjectNotRead::Absent | ObjectNotRead::Changed) => return Ok(all),
             found => found?.unwrap_or(u64::MAX),
         };
-        let range = manifest.range;
+        let range = call.known.manifest.range;
         let is_some = |entry: &&SegmentEntry| bits >> segment_bit(entry.first, range) & 1 == 1;
         let (some, none): (Vec<&SegmentEntry>, Vec<&SegmentEntry>) =
             entries.iter().copied().partition(is_some);
@@ -260,11 +269,10 @@ impl ArchivedFiles {
     /// Finds the segments of a group that may have logs, a bit each. `None` if the span has no terms.
     async fn segments_with(
         &self,
-        manifest: &Manifest,
+        call: &LogsCall<'_>,
         entries: &[&SegmentEntry],
-        keys: &Keys,
-        budget: &Budget<'_>,
     ) -> Result<Option<u64>, ObjectNotRead> {
+        let (manifest, keys, budget) = (&call.known.manifest, call.keys, call.budget);
         let span = entries.first().and_then(|entry| manifest.span_of(entry));
         let span = span.ok_or(ObjectNotRead::Unknown)?;
         let (Some(name), Some(at)) = (manifest.terms_name(span), span.terms) else {
@@ -282,6 +290,23 @@ impl ArchivedFiles {
         let looking = move || look_up(&file, &terms, &keys);
         self.pages.compute(looking).await?.map(Some).ok_or(ObjectNotRead::Failed)
     }
+}
+
+/// Heights without logs with a key of each list, if there are any.
+fn without_logs(keys: &Keys, heights: Vec<Range<u64>>) -> Vec<WithoutLogs> {
+    if heights.is_empty() {
+        return Vec::new();
+    }
+    vec![WithoutLogs { criteria: keys.to_vec(), heights }]
+}
+
+/// Segments by their spans.
+fn by_span<'e, 'm>(
+    manifest: &Manifest,
+    entries: &'e [&'m SegmentEntry],
+) -> Vec<&'e [&'m SegmentEntry]> {
+    let span = |entry: &SegmentEntry| manifest.span_of(entry).map(|span| span.first);
+    entries.chunk_by(|a, b| span(a) == span(b)).collect()
 }
 
 /// Spans of which no terms are read: their page lists come with the first segment.
@@ -302,10 +327,8 @@ fn fitting_end(
     (reads_max, run_max): (usize, usize),
 ) -> Option<u64> {
     let reads_max = reads_max.saturating_sub(SEGMENT_READS).max(1);
-    let found = segment.candidates(keys, heights.clone());
     let (mut reads, mut count, mut run) = (0, 0, 0..0);
-    // A damaged index excludes no height.
-    for height in found.unwrap_or_else(|| heights.clone().collect()) {
+    for height in candidate_heights(segment, keys, &heights) {
         let (offset, len) = segment.extent(height)?;
         let pages = file.pages(offset..offset + len as u64);
         // Frames ascend, and neighbors may share a page.
@@ -318,6 +341,12 @@ fn fitting_end(
         }
     }
     Some(heights.end)
+}
+
+/// Those of the heights that may have a log with a key of each list. A damaged index excludes none.
+fn candidate_heights(segment: &ArchivedSegment, keys: &Keys, heights: &Range<u64>) -> Vec<u64> {
+    let found = segment.candidates(keys, heights.clone());
+    found.unwrap_or_else(|| heights.clone().collect())
 }
 
 /// The segments that may have a log with a key of each list. 0 stands for an absent term, which no log has.

@@ -119,32 +119,54 @@ impl PageDir {
         remove: impl Fn(&Path) -> io::Result<()>,
     ) -> Vec<ObjectName> {
         let _changing = lock(&self.changes);
-        let (mut removed, mut kept, mut kept_bytes) = (Vec::new(), Vec::new(), 0);
+        let mut removals = Removals::default();
         loop {
             // Those that stay count, so that others go for them.
-            let bytes_max = self.bytes_max.saturating_sub(kept_bytes);
+            let bytes_max = self.bytes_max.saturating_sub(removals.kept_bytes);
             let surplus = lock(&self.state).take_surplus(bytes_max, newest);
-            let mut failed = None;
-            for (file, bytes) in surplus {
-                match remove(&self.dir.join(&*file)) {
-                    Err(error) if error.kind() != ErrorKind::NotFound => {
-                        failed = Some(error);
-                        kept.push((file, bytes));
-                        kept_bytes += bytes;
-                    }
-                    _ => removed.extend(name_of(&file)),
-                }
-            }
+            let failed = removals.add(surplus, |file| remove(&self.dir.join(file)));
             let Some(error) = failed else { break };
-            warn!(dir = %self.dir.display(), files = kept.len(), %error, "archive pages not removed");
-            if kept.len() >= KEPT_MAX {
+            warn!(dir = %self.dir.display(), files = removals.kept.len(), %error, "archive pages not removed");
+            if removals.kept.len() >= KEPT_MAX {
                 break; // a disk that lets no file go is not asked for all of them
             }
         }
         let mut state = lock(&self.state);
-        kept.iter().for_each(|(file, bytes)| state.add(file, *bytes));
+        removals.kept.iter().for_each(|(file, bytes)| state.add(file, *bytes));
         state.show();
-        removed
+        removals.removed
+    }
+}
+
+/// Files that are to be removed.
+#[derive(Default)]
+struct Removals {
+    /// Names of the objects whose files are gone.
+    removed: Vec<ObjectName>,
+    /// Files that the disk did not remove, and their bytes.
+    kept: Vec<(Arc<str>, u64)>,
+    kept_bytes: u64,
+}
+
+impl Removals {
+    /// Removes files. Returns the last error.
+    fn add(
+        &mut self,
+        files: Vec<(Arc<str>, u64)>,
+        remove: impl Fn(&str) -> io::Result<()>,
+    ) -> Option<io::Error> {
+        let mut failed = None;
+        for (file, bytes) in files {
+            match remove(&file) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    failed = Some(error);
+                    self.kept.push((file, bytes));
+                    self.kept_bytes += bytes;
+                }
+                _ => self.removed.extend(name_of(&file)),
+            }
+        }
+        failed
     }
 }
 

@@ -17,7 +17,9 @@ use tracing::warn;
 
 use super::fetch::{ObjectNotRead, ObjectReader, Payer, ReadPlace};
 use super::page_dir::PageDir;
-use super::page_file::{LentPages, OpenPages, OpenPlace, PageFile, RUN_PAGES_MAX, WHOLE_PAGES_MAX};
+use super::page_file::{
+    Flight, LentPages, OpenPages, OpenPlace, PageFile, RUN_PAGES_MAX, WHOLE_PAGES_MAX,
+};
 use super::turns;
 use crate::fetch::{Evidence, RejectedPage};
 use crate::shared::lock::lock;
@@ -147,14 +149,8 @@ impl PageSource {
     ) -> Result<(), (ObjectNotRead, bool)> {
         let boarding = file.board(pages, run_max);
         count_pages("hit", boarding.here);
-        // On the runtime, not in this task: other requests wait for the same pages, and this one's
-        // client may go.
         for flight in boarding.mine {
-            let (source, file) = (Arc::clone(self), Arc::clone(file));
-            self.runtime.spawn(async move {
-                let outcome = source.bring(&file, flight.pages(), payer).await;
-                flight.ended(outcome.map_err(|why| told(why, payer)));
-            });
+            self.begin(flight, file, payer);
         }
         for (mut landing, is_mine) in boarding.landings {
             let outcome = landing.wait_for(Option::is_some).await;
@@ -162,6 +158,16 @@ impl PageSource {
             outcome.unwrap_or(Err(ObjectNotRead::Failed)).map_err(|why| (why, is_mine))?;
         }
         Ok(())
+    }
+
+    /// Begins a flight. On the runtime, not in the task of the caller: other requests wait for the same pages, and its
+    /// client may go.
+    fn begin(self: &Arc<Self>, flight: Flight, file: &Arc<PageFile>, payer: Payer) {
+        let (source, file) = (Arc::clone(self), Arc::clone(file));
+        self.runtime.spawn(async move {
+            let outcome = source.bring(&file, flight.pages(), payer).await;
+            flight.ended(outcome.map_err(|why| told(why, payer)));
+        });
     }
 
     async fn bring(

@@ -135,19 +135,29 @@ impl Prefetch {
         let next = Some(next).filter(|next| is_in_order && *next < end).and_then(segment_of);
         let rest = entry.filter(|_| (is_in_order || is_hot) && height < end);
         for entry in rest.into_iter().chain(next) {
-            let Some(under_way) = self.take(&entry) else { continue };
-            let (files, known) = (Arc::clone(files), Arc::clone(known));
-            let runtime = files.pages.runtime.clone();
-            runtime.spawn(async move {
-                let brought = bring(&files, &known, &entry, Payer::Ahead(address)).await;
-                if brought.is_ok() {
-                    under_way.prefetch.note_whole(&entry);
-                }
-                if brought == Ok(true) {
-                    counter!("neve_archive_prefetched_segments_total").increment(1);
-                }
-            });
+            self.begin_segment((files, known), entry, address);
         }
+    }
+
+    /// Begins to bring a segment, unless it is in flight or no place is free.
+    fn begin_segment(
+        self: &Arc<Self>,
+        (files, known): (&Arc<ArchivedFiles>, &Arc<Known>),
+        entry: SegmentEntry,
+        address: ClientAddress,
+    ) {
+        let Some(under_way) = self.take(&entry) else { return };
+        let (files, known) = (Arc::clone(files), Arc::clone(known));
+        let runtime = files.pages.runtime.clone();
+        runtime.spawn(async move {
+            let brought = bring(&files, &known, &entry, Payer::Ahead(address)).await;
+            if brought.is_ok() {
+                under_way.prefetch.note_whole(&entry);
+            }
+            if brought == Ok(true) {
+                counter!("neve_archive_prefetched_segments_total").increment(1);
+            }
+        });
     }
 }
 

@@ -214,11 +214,7 @@ impl Proofs {
             (state.sequence, state.doubt.clone())
         };
         if let Some(doubt) = doubt {
-            let file = self.path.display();
-            return Err(format!(
-                "{file}: {doubt}; it says which manifests are earlier ones: put a copy back, or remove it if \
-                 manifest {sequence} is the newest"
-            ));
+            return Err(self.doubted(&doubt, sequence));
         }
         if sequence > known {
             // On the disk first: after a crash no lower one may pass.
@@ -229,6 +225,15 @@ impl Proofs {
             lock(&self.state).sequence = sequence;
         }
         Ok(sequence >= known)
+    }
+
+    /// Says why a manifest is not taken while a later one may have been noted.
+    fn doubted(&self, doubt: &str, sequence: u64) -> String {
+        let file = self.path.display();
+        format!(
+            "{file}: {doubt}; it says which manifests are earlier ones: put a copy back, or remove it if \
+             manifest {sequence} is the newest"
+        )
     }
 
     /// Heights of proven segments from the served range on downward, without a gap.

@@ -149,20 +149,8 @@ impl ArchiveReader {
     /// Brings filters one after the other, the newest first.
     async fn keep_filters(&self) {
         loop {
-            let (known, end) = (self.asked(), self.end());
-            let brought = match (known, end) {
-                (Some(known), Some(end)) => {
-                    let manifest = &known.manifest;
-                    // Spans of the tail alone are left out: the store finds its own hashes.
-                    let is_asked =
-                        |span: &&SpanEntry| span.first < end && span.first <= *known.heights.end();
-                    let spans = manifest.spans.iter().rev().filter(is_asked);
-                    self.files.filters.next(&self.files.pages, manifest, spans).await
-                }
-                _ => Ok((None, true)),
-            };
             // No pause while more are to come: hashes are misses until their filter is here.
-            let wait = match brought {
+            let wait = match self.next_filter().await {
                 Ok((reach, is_done)) => {
                     self.manifests.filters_reach(reach);
                     if is_done { FILTERS_EVERY } else { Duration::ZERO }
@@ -171,6 +159,17 @@ impl ArchiveReader {
             };
             sleep(wait).await;
         }
+    }
+
+    /// Brings the next filter. Returns the height down to which filters are here without a gap, and true if there is no
+    /// other one to bring.
+    async fn next_filter(&self) -> Result<(Option<u64>, bool), ObjectNotRead> {
+        let (Some(known), Some(end)) = (self.asked(), self.end()) else { return Ok((None, true)) };
+        let manifest = &known.manifest;
+        // Spans of the tail alone are left out: the store finds its own hashes.
+        let is_asked = |span: &&SpanEntry| span.first < end && span.first <= *known.heights.end();
+        let spans = manifest.spans.iter().rev().filter(is_asked);
+        self.files.filters.next(&self.files.pages, manifest, spans).await
     }
 
     async fn keep_manifest(self: &Arc<Self>) {
@@ -208,7 +207,6 @@ impl ArchiveReader {
             Ok(both) => (both, None),
             Err(doubt) => (AnsweredRanges::default(), Some(doubt)),
         };
-        let known = self.known.load();
         // With `prove` none is no refusal: no segment is proven yet, or not any more.
         if heights.is_none() && self.trust != ArchiveTrust::Prove {
             if lock(&self.judged).refuse(digest) {
@@ -217,6 +215,13 @@ impl ArchiveReader {
             return doubt; // the one before is as good as it was
         }
         lock(&self.judged).take();
+        self.answer(manifest, digest, (heights, anchored));
+        None
+    }
+
+    /// Answers these heights from now on.
+    fn answer(&self, manifest: Arc<Manifest>, digest: Digest, (heights, anchored): AnsweredRanges) {
+        let known = self.known.load();
         let before = known.as_ref().map(|known| (&known.heights, known.anchored.as_ref()));
         if before != heights.as_ref().map(|heights| (heights, anchored.as_ref())) {
             let [heights, anchored] = [&heights, &anchored].map(|range| shown(range.as_ref()));
@@ -225,7 +230,6 @@ impl ArchiveReader {
         self.manifests.answers(heights.clone(), anchored.clone());
         let known = heights.map(|heights| Known { manifest, heights, anchored });
         self.known.store(known.map(Arc::new));
-        None
     }
 
     /// Heights that are answered; an error if the manifest is an earlier one, does not descend from the trusted one, or
@@ -245,20 +249,23 @@ impl ArchiveReader {
                 let is_taken = self.takes_signed(manifest, digest, key).await?;
                 Ok((all().filter(|_| is_taken), None))
             }
-            ArchiveTrust::Prove => {
-                self.demand.offer(manifest);
-                let (reader, manifest) = (Arc::clone(self), Arc::clone(manifest));
-                let compare = move || {
-                    reader.proofs.compare(&manifest, &reader.serving.reader.packed());
-                    let end = reader.end()?;
-                    let anchored = reader.anchor_below(&manifest, end);
-                    let anchored = anchored
-                        .and_then(|(_, entry)| reader.proofs.anchored_heights(&manifest, &entry));
-                    Some((reader.proofs.heights(&manifest, end), anchored))
-                };
-                Ok(tokio::task::spawn_blocking(compare).await.ok().flatten().unwrap_or_default())
-            }
+            ArchiveTrust::Prove => Ok(self.proven(manifest).await),
         }
+    }
+
+    /// Heights of proven segments, once the packed files of the store are compared with the archive.
+    async fn proven(self: &Arc<Self>, manifest: &Arc<Manifest>) -> AnsweredRanges {
+        self.demand.offer(manifest);
+        let (reader, manifest) = (Arc::clone(self), Arc::clone(manifest));
+        let compare = move || {
+            reader.proofs.compare(&manifest, &reader.serving.reader.packed());
+            let end = reader.end()?;
+            let anchored = reader.anchor_below(&manifest, end);
+            let anchored =
+                anchored.and_then(|(_, entry)| reader.proofs.anchored_heights(&manifest, &entry));
+            Some((reader.proofs.heights(&manifest, end), anchored))
+        };
+        tokio::task::spawn_blocking(compare).await.ok().flatten().unwrap_or_default()
     }
 
     /// First height of the served range: what is archived below it is answered.
@@ -291,14 +298,11 @@ impl ArchiveReader {
         wants: Vec<Want>,
         address: ClientAddress,
     ) -> Lent {
-        let budget = Budget::of_a_request(Payer::Client(address), self.files.logs_reads_max);
         // A batch tells nothing of the order in which its client reads.
         if let [Want::Height(height)] = wants[..] {
-            let borrowed = self.heights(known, height..=height, &budget).await;
-            let read = (address, budget.has_taken());
-            self.prefetch.begin((&self.files, known), height, end, read);
-            return lent([borrowed].into_iter(), &budget);
+            return self.borrow_height(known, end, height, address).await;
         }
+        let budget = Budget::of_a_request(Payer::Client(address), self.files.logs_reads_max);
         // Together, before anything else: a thread for each would leave none for the reads of others.
         let hashes = wants.iter().filter_map(hash_of).collect();
         let Ok(spans) = self.files.newest_spans(known, end, hashes).await else {
@@ -308,6 +312,21 @@ impl ArchiveReader {
         let one = |want| self.borrow_one((&**known, end), want, &spans, &budget);
         let borrowed = join_all(wants.into_iter().map(one)).await;
         lent(borrowed.into_iter(), &budget)
+    }
+
+    /// Lends a height, and may bring those that its reader needs next.
+    async fn borrow_height(
+        &self,
+        known: &Arc<Known>,
+        end: u64,
+        height: u64,
+        address: ClientAddress,
+    ) -> Lent {
+        let budget = Budget::of_a_request(Payer::Client(address), self.files.logs_reads_max);
+        let borrowed = self.heights(known, height..=height, &budget).await;
+        let read = (address, budget.has_taken());
+        self.prefetch.begin((&self.files, known), height, end, read);
+        lent([borrowed].into_iter(), &budget)
     }
 
     /// Lends what one call needs. `newest_span` has the index of the newest span that may have a hash.

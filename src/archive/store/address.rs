@@ -1,11 +1,23 @@
 //! Addresses of S3 APIs. The client of S3 panics on some that are none.
 
 use object_store::ObjectStoreScheme;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 
+use crate::archive::error::Failed;
 use crate::config::{ArchiveEndpoint, ParseError};
 
+/// Checks the addresses that a client of S3 is to use: variables of AWS name them too.
+pub(super) fn check_endpoints(builder: &AmazonS3Builder) -> Result<(), Failed> {
+    for key in [AmazonS3ConfigKey::Endpoint, AmazonS3ConfigKey::S3Endpoint] {
+        if let Some(url) = builder.get_config_value(&key) {
+            check_endpoint(&url).map_err(|why| Failed::Url { url, why })?;
+        }
+    }
+    Ok(())
+}
+
 /// Checks the address of an S3 API.
-pub(super) fn check_endpoint(endpoint: &str) -> Result<(), String> {
+fn check_endpoint(endpoint: &str) -> Result<(), String> {
     let wrong = |error: ParseError| error.to_string();
     endpoint.parse::<ArchiveEndpoint>().map_err(wrong)?;
     let why = "no address of an S3 API; write http://HOST:PORT or https://HOST";

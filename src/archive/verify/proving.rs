@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use neve_chain::{AdmittedKeys, CheckedHeader, Checks, Proof, Settlement};
-use neve_record::assemble::assemble;
+use neve_record::assemble::{Assembled, assemble};
 use neve_record::parts::{FULL, RECEIPTS};
 use neve_store::{Hash, PackedKeys};
 
@@ -77,12 +77,7 @@ impl Proving {
     /// that was read.
     pub(super) fn unproven(&self, first: Option<u64>) -> Option<Fault> {
         if let (Some(from), Some((first, _))) = (self.forgotten, self.proven) {
-            let why = format!(
-                "heights below {first} are not proven: from height {from} on, over {} bytes of receipts wait for the \
-                 header that settles them",
-                self.window_bytes_max
-            );
-            return Some((UNPROVEN, why)).filter(|_| from < first);
+            return (from < first).then(|| (UNPROVEN, self.forgotten_from(from, first)));
         }
         let (newest, name) = match self.anchor {
             Some(anchor) if !self.has_anchor => {
@@ -102,6 +97,15 @@ impl Proving {
              to it; prove again with a later block"
         );
         Some((UNPROVEN, why)).filter(|_| self.proven.is_none())
+    }
+
+    /// Says why the heights below `first` are not proven, where receipts from height `from` on were forgotten.
+    fn forgotten_from(&self, from: u64, first: u64) -> String {
+        format!(
+            "heights below {first} are not proven: from height {from} on, over {} bytes of receipts wait for the \
+             header that settles them",
+            self.window_bytes_max
+        )
     }
 
     /// Proves a segment. One that fails changes nothing, so that the next one has no link to the blocks below.
@@ -132,8 +136,36 @@ impl Proving {
         height: u64,
         keys: &mut PackedKeys,
     ) -> Result<(), Fault> {
+        let fault = |kind: &'static str, why: String| fault_at(height, kind, &why);
+        let made = self.assembled(opened, height)?;
+        let settled = self.window.settle(&CheckedHeader::of(&made.header));
+        let proof = settled.map_err(|disproof| fault(disproof.reason(), disproof.to_string()))?;
+        if let Proof::Unprovable { from, through } = proof {
+            self.from = through.saturating_add(1); // receipts below a gap, or beyond the memory
+            let begun = self.linked.map_or(height, |(first, _)| first);
+            self.forgotten = self.forgotten.or(from.filter(|from| *from >= begun));
+        }
+        made.unsettled.into_iter().for_each(|receipts| self.window.push(receipts));
+        keys.add(&made.record);
+        self.link(height, made.record.hash).map_err(|why| fault("anchor", why))
+    }
+
+    /// Takes the last heights below a segment, whose receipts its first headers may settle together with its own.
+    fn take_below(&mut self, below: &OpenedFile, segment: &OpenedFile) -> Result<(), Fault> {
+        let first = segment.header().first;
+        let near = first.saturating_sub(NEIGHBOR_HEIGHTS_MAX).max(below.header().first)..first;
+        link_down(below, near.clone(), segment.link(first).map_err(unread)?.1)?;
+        let mut keys = PackedKeys::default(); // of heights whose index is not compared
+        for height in near {
+            self.height(below, height, &mut keys)?;
+        }
+        Ok(())
+    }
+
+    /// Assembles the block of a height from its stored text, and compares it with the directory of the segment.
+    fn assembled(&self, opened: &OpenedFile, height: u64) -> Result<Assembled, Fault> {
         let checks = Checks { chain_id: opened.header().identity.chain_id, ..self.checks };
-        let fault = |kind: &'static str, why: String| (kind, format!("height {height}: {why}"));
+        let fault = |kind: &'static str, why: String| fault_at(height, kind, &why);
         let stored = opened.record(height).map_err(|why| fault("segment", why))?;
         let [block, receipts] = [FULL, RECEIPTS].map(|part| &stored.parts[part].bytes);
         let made = assemble(block, receipts, &checks);
@@ -145,16 +177,7 @@ impl Proving {
         if found != (height, opened.hash(height)) || !is_child {
             return Err(fault("hash", "its block is another one".to_owned()));
         }
-        let settled = self.window.settle(&CheckedHeader::of(&made.header));
-        let proof = settled.map_err(|disproof| fault(disproof.reason(), disproof.to_string()))?;
-        if let Proof::Unprovable { from, through } = proof {
-            self.from = through.saturating_add(1); // receipts below a gap, or beyond the memory
-            let begun = self.linked.map_or(height, |(first, _)| first);
-            self.forgotten = self.forgotten.or(from.filter(|from| *from >= begun));
-        }
-        made.unsettled.into_iter().for_each(|receipts| self.window.push(receipts));
-        keys.add(&made.record);
-        self.link(height, made.record.hash).map_err(|why| fault("anchor", why))
+        Ok(made)
     }
 
     /// Links the block to those below it. Fails if it is not the anchor's and should be.
@@ -172,6 +195,12 @@ impl Proving {
             self.proven = self.settled(first, height);
         }
         Ok(())
+    }
+
+    /// True if these heights are proven.
+    fn has_proven(&self, heights: &Range<u64>) -> bool {
+        self.proven
+            .is_some_and(|(from, through)| from <= heights.start && through + 1 >= heights.end)
     }
 
     /// Heights from `first` on whose receipts the headers up to `height` settle.
@@ -223,20 +252,14 @@ impl NeighborProof {
     ) -> Result<(), Fault> {
         let (first, end) = (segment.header().first, segment.header().end());
         let mut proving = self.begin();
-        let mut keys = PackedKeys::default(); // of heights whose index is not compared
         link_down(segment, first..end, above.link(end).map_err(unread)?.1)?;
-        if let Some(below) = below {
-            let near = first.saturating_sub(NEIGHBOR_HEIGHTS_MAX).max(below.header().first)..first;
-            link_down(below, near.clone(), segment.link(first).map_err(unread)?.1)?;
-            for height in near {
-                proving.height(below, height, &mut keys)?;
-            }
-        }
+        below.map_or(Ok(()), |below| proving.take_below(below, segment))?;
         proving.prove(segment)?;
+        let mut keys = PackedKeys::default(); // of heights whose index is not compared
         for height in end..above.header().end().min(until).min(end + NEIGHBOR_HEIGHTS_MAX) {
             // The first one also where nothing is left to settle: it names the last block of the segment.
             proving.height(above, height, &mut keys)?;
-            if proving.proven.is_some_and(|(from, through)| from <= first && through + 1 >= end) {
+            if proving.has_proven(&(first..end)) {
                 return Ok(());
             }
         }
@@ -258,7 +281,7 @@ impl NeighborProof {
         }
         let mut proving = Proving { anchor: Some(anchor), ..self.begin() };
         proving.prove(segment)?;
-        Ok(proving.proven.is_some_and(|(from, through)| from <= first && through + 1 >= end))
+        Ok(proving.has_proven(&(first..end)))
     }
 
     fn begin(self) -> Proving {
@@ -284,6 +307,10 @@ fn link_down(opened: &OpenedFile, heights: Range<u64>, mut parent: Hash) -> Resu
         parent = next;
     }
     Ok(())
+}
+
+fn fault_at(height: u64, kind: &'static str, why: &str) -> Fault {
+    (kind, format!("height {height}: {why}"))
 }
 
 fn unread(why: String) -> Fault {

@@ -57,6 +57,14 @@ struct OwnManifest {
     is_signed: bool,
 }
 
+impl OwnManifest {
+    fn of(held: HeldManifest, options: &WriteOptions) -> Self {
+        let signer = options.signer.as_ref();
+        let is_signed = signer.is_some_and(|key| key.has_signed(&held.manifest));
+        Self { held: Arc::new(held), is_signed }
+    }
+}
+
 impl<'a> Writer<'a> {
     /// Begins to write. A bucket of which the manifest has no trial is tried first.
     pub(crate) async fn begin(
@@ -140,11 +148,7 @@ impl<'a> Writer<'a> {
         mut next: Manifest,
     ) -> Result<Option<Manifest>, Failed> {
         next.trial = self.trial.clone().or(next.trial);
-        match &self.options.signer {
-            Some(key) => key.sign(&mut next)?,
-            // Without the signature, replicas that trust the key would refuse the manifest.
-            None => self.options.check_key(before)?, // it was signed meanwhile
-        }
+        self.sign(before, &mut next)?;
         // Before the manifest that names them. Another writer that comes first puts the same.
         if let Some((name, links)) = before.and_then(|before| before.manifest.full_links()) {
             put_unless_deleted(self.archive, &next, &name, links).await?;
@@ -159,6 +163,15 @@ impl<'a> Writer<'a> {
             newest.put(next.sequence, Digest::of(&next.to_bytes()?), signs.is_some())?;
         }
         Ok(replaced.then_some(next))
+    }
+
+    /// Signs `next`. Fails without a key if `before` is signed.
+    fn sign(&self, before: Option<&HeldManifest>, next: &mut Manifest) -> Result<(), Failed> {
+        match &self.options.signer {
+            Some(key) => key.sign(next),
+            // Without the signature, replicas that trust the key would refuse the manifest.
+            None => self.options.check_key(before), // it was signed meanwhile
+        }
     }
 
     /// Changes the manifest that is there, as often as another writer comes first. `change` returns
@@ -213,10 +226,7 @@ async fn own_manifest_once(
 ) -> Result<Option<OwnManifest>, Failed> {
     let own = match archive.newer_manifest(last.and_then(|last| last.held.tag())).await {
         Ok(None) => last.cloned(),
-        Ok(Some(held)) => {
-            let is_signed = options.signer.as_ref().map(|key| key.has_signed(&held.manifest));
-            Some(OwnManifest { held: Arc::new(held), is_signed: is_signed.unwrap_or(false) })
-        }
+        Ok(Some(held)) => Some(OwnManifest::of(held, options)),
         Err(Failed::NoManifest) => None,
         Err(failed) => return Err(failed),
     };
@@ -227,22 +237,30 @@ async fn own_manifest_once(
         options.newest.take(held, false)?;
         return Ok(own);
     };
-    let is_own = own.as_ref().is_none_or(|own| own.is_signed);
+    check_signed(own.as_ref(), options, key)?;
+    Ok(own)
+}
+
+/// Fails if a writer with this key must not replace the manifest.
+fn check_signed(
+    own: Option<&OwnManifest>,
+    options: &WriteOptions,
+    key: &SigningKey,
+) -> Result<(), Failed> {
+    let held = own.map(|own| &*own.held);
+    let is_own = own.is_none_or(|own| own.is_signed);
     match (held, options.signs) {
         (Some(held), Some(named)) if held.digest != named => {
-            return Err(Failed::OtherManifest { named, found: held.digest });
+            Err(Failed::OtherManifest { named, found: held.digest })
         }
         // The operator has read it, and knows whether it is the newest.
-        (Some(_), Some(_)) => {}
-        (Some(held), None) if !is_own => {
-            if let Some(content) = content(&held.manifest) {
-                return Err(other_signer(&held.manifest, content, key));
-            }
-            options.newest.check_none(held)?; // it stands for no manifest
-        }
-        _ => options.newest.take(held, true)?,
+        (Some(_), Some(_)) => Ok(()),
+        (Some(held), None) if !is_own => match content(&held.manifest) {
+            Some(content) => Err(other_signer(&held.manifest, content, key)),
+            None => options.newest.check_none(held), // it stands for no manifest
+        },
+        _ => options.newest.take(held, true),
     }
-    Ok(own)
 }
 
 /// Names what a signature would vouch for; `None` if there is nothing.
@@ -277,6 +295,17 @@ pub(super) async fn put_unless_deleted(
         return Err(Failed::BeingDeleted(*name));
     }
     archive.put(name, bytes).await
+}
+
+/// Reads a span that the manifest names, and its page lists.
+pub(super) async fn get_span(
+    archive: &ArchiveStore,
+    manifest: &Manifest,
+    entry: &SpanEntry,
+) -> Result<(Span, PageLists), Failed> {
+    let span = Span::read(&archive.get(&manifest.span_name(entry), entry.bytes).await?)?;
+    let pages = archive.get(&manifest.pages_name(entry), entry.pages.bytes).await?;
+    Ok((span, PageLists::read(&pages)?))
 }
 
 /// Puts the objects of a span for a manifest that will name them: span, page lists, filter and terms.

@@ -15,7 +15,7 @@ use super::change::{WriteOptions, Writer};
 use super::staging::without_staged;
 use crate::archive::error::Failed;
 use crate::archive::listing::ListedObject;
-use crate::archive::store::ArchiveStore;
+use crate::archive::store::{ArchiveStore, HeldManifest};
 
 /// Time in which readers read the manifest again, so that they request none of the objects.
 const READERS_AGAIN: Duration = Duration::from_mins(2);
@@ -35,6 +35,21 @@ pub(crate) struct GcOptions {
     pub(crate) older_than: Duration,
     /// True if nothing is deleted.
     pub(crate) is_dry: bool,
+}
+
+impl GcOptions {
+    /// Begins to write. A dry run replaces no manifest.
+    async fn begin<'a>(
+        self,
+        archive: &'a ArchiveStore,
+        options: &'a WriteOptions,
+    ) -> Result<Writer<'a>, Failed> {
+        if self.is_dry {
+            Writer::begin_dry(archive, options).await
+        } else {
+            Writer::begin(archive, options).await
+        }
+    }
 }
 
 /// Result of a deletion.
@@ -57,6 +72,12 @@ pub(crate) struct Collected {
     pub(crate) sequence: u64,
 }
 
+/// Objects of the store, and the time from which on one is too young to go.
+struct ListedObjects {
+    objects: Vec<ListedObject>,
+    youngest: i64,
+}
+
 /// Deletes objects that no manifest names. `progress` is called behind each batch.
 pub(crate) async fn gc(
     archive: &ArchiveStore,
@@ -64,11 +85,7 @@ pub(crate) async fn gc(
     how: GcOptions,
     mut progress: impl FnMut(&Collected),
 ) -> Result<Collected, Failed> {
-    let writer = if how.is_dry {
-        Writer::begin_dry(archive, options).await?
-    } else {
-        Writer::begin(archive, options).await?
-    };
+    let writer = how.begin(archive, options).await?;
     let mut done = Collected::default();
     if !how.is_dry {
         end(&writer, how, &mut done, &mut progress).await?; // one that was cut off
@@ -76,34 +93,53 @@ pub(crate) async fn gc(
     let chain_id = writer.manifest().await?.ok_or(Failed::NoManifest)?.manifest.chain_id;
     // Objects that are put while the listing goes on are younger.
     let now = now(archive, how).await?;
-    let youngest = before(now, how.older_than);
-    let listed = archive.listed(chain_id).await?;
-    let begun = writer.change(async |held| {
-        let held = held.ok_or(Failed::NoManifest)?;
-        done.sequence = held.manifest.sequence;
-        // Behind the manifest that is replaced: others may have pushed since the listing. It may name links that a writer
-        // put which was cut off.
-        let mut next = held.manifest.following(held.digest);
-        let unnamed = unnamed_objects(&listed, &next, youngest, &mut done);
-        if how.is_dry || unnamed.is_empty() {
-            return Ok(None);
-        }
-        // Its names must stay until its objects are gone.
-        if held.manifest.deletion.as_ref().is_some_and(|other| !other.objects.is_empty()) {
-            return Err(Failed::OtherDeletion);
-        }
-        let objects: Vec<String> = unnamed.iter().map(|listed| listed.name.to_string()).collect();
-        next.deletion = Some(Deletion { since: next.sequence, objects });
-        Ok(Some(next))
-    });
+    let objects = archive.listed(chain_id).await?;
+    let listed = ListedObjects { objects, youngest: before(now, how.older_than) };
+    let begun = writer.change(async |held| deleting(held, how, &listed, &mut done));
     if begun.await?.is_some() {
         end(&writer, how, &mut done, &mut progress).await?;
     }
+    (done.trials, done.staged) = without_leftovers(archive, how, chain_id, now).await?;
+    Ok(done)
+}
+
+/// Deletes what trials and killed writers left. Returns the numbers of both.
+async fn without_leftovers(
+    archive: &ArchiveStore,
+    how: GcOptions,
+    chain_id: u64,
+    now: i64,
+) -> Result<(u64, u64), Failed> {
     // Old enough to be none of a running trial or PUT.
     let youngest = before(now, how.older_than.max(PUT_TIME_MAX));
-    done.trials = without_trials(archive, how, youngest).await?;
-    done.staged = without_staged(archive, chain_id, youngest, how.is_dry).await?;
-    Ok(done)
+    let trials = without_trials(archive, how, youngest).await?;
+    let staged = without_staged(archive, chain_id, youngest, how.is_dry).await?;
+    Ok((trials, staged))
+}
+
+/// The next manifest, which names the objects that are to be deleted. `None` if there are none, or in a dry run.
+fn deleting(
+    held: Option<&HeldManifest>,
+    how: GcOptions,
+    listed: &ListedObjects,
+    done: &mut Collected,
+) -> Result<Option<Manifest>, Failed> {
+    let held = held.ok_or(Failed::NoManifest)?;
+    done.sequence = held.manifest.sequence;
+    // Behind the manifest that is replaced: others may have pushed since the listing. It may name links that a writer
+    // put which was cut off.
+    let mut next = held.manifest.following(held.digest);
+    let unnamed = unnamed_objects(listed, &next, done);
+    if how.is_dry || unnamed.is_empty() {
+        return Ok(None);
+    }
+    // Its names must stay until its objects are gone.
+    if held.manifest.deletion.as_ref().is_some_and(|other| !other.objects.is_empty()) {
+        return Err(Failed::OtherDeletion);
+    }
+    let objects: Vec<String> = unnamed.iter().map(|listed| listed.name.to_string()).collect();
+    next.deletion = Some(Deletion { since: next.sequence, objects });
+    Ok(Some(next))
 }
 
 /// Time in seconds since 1970 by the clock of the store: that of this machine may be ahead.
@@ -137,17 +173,17 @@ async fn without_trials(
 
 /// Objects that the manifest does not name and that are old enough, ascending by name.
 fn unnamed_objects(
-    listed: &[ListedObject],
+    listed: &ListedObjects,
     manifest: &Manifest,
-    youngest: i64,
     done: &mut Collected,
 ) -> Vec<ListedObject> {
     let named: HashSet<_> = manifest.objects().map(|(name, _)| name).collect();
-    let unnamed: Vec<_> = listed.iter().filter(|at| !named.contains(&at.name)).collect();
-    done.listed = listed.len() as u64;
+    let ListedObjects { objects, youngest } = listed;
+    let unnamed: Vec<_> = objects.iter().filter(|at| !named.contains(&at.name)).collect();
+    done.listed = objects.len() as u64;
     done.unnamed = unnamed.len() as u64;
     done.unnamed_bytes = unnamed.iter().map(|listed| listed.bytes).sum();
-    let is_old = |listed: &&ListedObject| listed.put_at <= youngest;
+    let is_old = |listed: &&ListedObject| listed.put_at <= *youngest;
     let mut old: Vec<ListedObject> =
         unnamed.into_iter().copied().filter(|at| is_old(&at)).collect();
     done.young = done.unnamed - old.len() as u64;
@@ -170,30 +206,37 @@ async fn end(
         if under_way(writer).await?.as_ref() != Some(&deletion) {
             return Err(Failed::OtherDeletion);
         }
-        let looked = (Instant::now(), SystemTime::now());
-        let archive = writer.archive;
-        let deleting = stream::iter(batch).map(|name| async move {
-            in_time(looked)?;
-            archive.delete(name).await
-        });
-        deleting.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+        delete_batch(writer.archive, batch).await?;
         done.deleted += batch.len() as u64;
         progress(&*done);
     }
-    let ended = writer.change(async |held| {
-        let held = held.ok_or(Failed::NoManifest)?;
-        let mut next = held.manifest.following(held.digest);
-        if next.deletion.as_ref() != Some(&deletion) {
-            return Ok(None); // another gc ended it
-        }
-        // By `since` writers see that objects went after they had looked.
-        next.deletion = Some(Deletion { since: deletion.since, objects: Vec::new() });
-        Ok(Some(next))
-    });
+    let ended = writer.change(async |held| deleted(held, &deletion));
     if let Some(manifest) = ended.await? {
         done.sequence = manifest.sequence;
     }
     Ok(())
+}
+
+/// Deletes objects soon after the manifest was looked at.
+async fn delete_batch(archive: &ArchiveStore, names: &[String]) -> Result<(), Failed> {
+    let looked = (Instant::now(), SystemTime::now());
+    let deleting = stream::iter(names).map(|name| async move {
+        in_time(looked)?;
+        archive.delete(name).await
+    });
+    deleting.buffer_unordered(AT_ONCE).try_collect::<()>().await
+}
+
+/// The next manifest, which says that the objects of a deletion are gone. `None` if another gc ended it.
+fn deleted(held: Option<&HeldManifest>, deletion: &Deletion) -> Result<Option<Manifest>, Failed> {
+    let held = held.ok_or(Failed::NoManifest)?;
+    let mut next = held.manifest.following(held.digest);
+    if next.deletion.as_ref() != Some(deletion) {
+        return Ok(None);
+    }
+    // By `since` writers see that objects went after they had looked.
+    next.deletion = Some(Deletion { since: deletion.since, objects: Vec::new() });
+    Ok(Some(next))
 }
 
 /// Fails if the last look at the manifest is long ago. The monotonic clock stops while a machine sleeps, the

@@ -4,7 +4,7 @@ use neve_archive::{Chain, Digest, Manifest, Trial};
 
 use super::change::{WriteOptions, Writer, own_manifest};
 use crate::archive::error::Failed;
-use crate::archive::store::ArchiveStore;
+use crate::archive::store::{ArchiveStore, HeldManifest};
 
 /// Result of `init`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,8 +61,27 @@ pub(crate) async fn init(
     options: &WriteOptions,
     named: NamedChain,
 ) -> Result<Initialized, Failed> {
+    check_before_trial(archive, options, named).await?;
+    let writer = Writer::begin_anew(archive, options).await?;
+    let mut is_new = false;
+    let made = writer.change(async |held| {
+        is_new = held.is_none();
+        next_manifest(&writer, held, named)
+    });
+    let manifest = match made.await? {
+        Some(manifest) => manifest,
+        None => archive.manifest().await?.ok_or(Failed::NoManifest)?.manifest,
+    };
+    Ok(Initialized { is_new, manifest })
+}
+
+/// Checks the manifest that is there before the trial, which puts objects.
+async fn check_before_trial(
+    archive: &ArchiveStore,
+    options: &WriteOptions,
+    named: NamedChain,
+) -> Result<(), Failed> {
     let held = own_manifest(archive, options).await?;
-    // Before the trial, which puts objects.
     match &held {
         None => named.new_chain().map(drop)?,
         Some(held) => named.check(&held.manifest)?,
@@ -70,24 +89,23 @@ pub(crate) async fn init(
     if archive.endpoint().is_some() {
         options.check_key(held.as_deref())?;
     }
-    let writer = Writer::begin_anew(archive, options).await?;
-    let mut is_new = false;
-    let made = writer.change(async |held| {
-        is_new = held.is_none();
-        let Some(held) = held else {
-            return Ok(Some(Manifest { sequence: 1, ..Manifest::empty(named.new_chain()?) }));
-        };
-        // Another writer may have made the archive since.
-        named.check(&held.manifest)?;
-        // A directory has no result that would have to be written.
-        let is_due = writer.trial().is_some() || writer.would_sign(&held.manifest);
-        Ok(is_due.then(|| held.manifest.following(held.digest)))
-    });
-    let manifest = match made.await? {
-        Some(manifest) => manifest,
-        None => archive.manifest().await?.ok_or(Failed::NoManifest)?.manifest,
+    Ok(())
+}
+
+/// Manifest that replaces the one that is held; `None` if that one stays.
+fn next_manifest(
+    writer: &Writer<'_>,
+    held: Option<&HeldManifest>,
+    named: NamedChain,
+) -> Result<Option<Manifest>, Failed> {
+    let Some(held) = held else {
+        return Ok(Some(Manifest { sequence: 1, ..Manifest::empty(named.new_chain()?) }));
     };
-    Ok(Initialized { is_new, manifest })
+    // Another writer may have made the archive since.
+    named.check(&held.manifest)?;
+    // A directory has no result that would have to be written.
+    let is_due = writer.trial().is_some() || writer.would_sign(&held.manifest);
+    Ok(is_due.then(|| held.manifest.following(held.digest)))
 }
 
 #[cfg(test)]

@@ -58,19 +58,7 @@ impl Pusher {
         (status, serving): (&Arc<Status>, &Arc<Serving>),
         nice: i32,
     ) -> Result<Self, Failed> {
-        let place = ArchiveAddress { url: config.url.clone(), endpoint: config.endpoint.clone() };
-        let push = config.push.clone().unwrap_or_default();
-        let signer = push.sign_key.as_deref().map(SigningKey::read).transpose()?;
-        let newest = Newest::of_archive(&place, Some(dir), 0);
-        let mut work = PushWork {
-            archive: ArchiveStore::open(&place)?,
-            options: WriteOptions { signer, is_single: push.is_single, signs: None, newest },
-            dir: dir.to_owned(),
-            status: Arc::clone(status),
-            serving: Arc::clone(serving),
-            pushed: BTreeSet::new(),
-            again: AGAIN_FIRST,
-        };
+        let work = PushWork::new(config, dir, (status, serving))?;
         status.change_archive(|archive| archive.push = Some(PushStatus::default()));
         let (stop, stopped) = oneshot::channel::<()>();
         let ending = Ending::new(Arc::clone(status));
@@ -78,15 +66,7 @@ impl Pusher {
             if let Err(error) = rustix::process::setpriority_process(None, nice) {
                 debug!(%error, "pusher keeps its priority");
             }
-            match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-                Ok(runtime) => runtime.block_on(async {
-                    tokio::select! {
-                        never = work.run() => match never {},
-                        _ = stopped => ending.wanted(),
-                    }
-                }),
-                Err(error) => ending.failed(&error),
-            }
+            work.run_until(stopped, ending);
         };
         let started = thread::Builder::new().name("archive-push".to_owned()).spawn(run);
         let file = |error| Failed::File { path: dir.to_owned(), error };
@@ -95,6 +75,40 @@ impl Pusher {
 }
 
 impl PushWork {
+    /// Opens the archive of the settings. Nothing was pushed yet.
+    fn new(
+        config: &ArchiveConfig,
+        dir: &Path,
+        (status, serving): (&Arc<Status>, &Arc<Serving>),
+    ) -> Result<Self, Failed> {
+        let place = ArchiveAddress { url: config.url.clone(), endpoint: config.endpoint.clone() };
+        let push = config.push.clone().unwrap_or_default();
+        let signer = push.sign_key.as_deref().map(SigningKey::read).transpose()?;
+        let newest = Newest::of_archive(&place, Some(dir), 0);
+        Ok(Self {
+            archive: ArchiveStore::open(&place)?,
+            options: WriteOptions { signer, is_single: push.is_single, signs: None, newest },
+            dir: dir.to_owned(),
+            status: Arc::clone(status),
+            serving: Arc::clone(serving),
+            pushed: BTreeSet::new(),
+            again: AGAIN_FIRST,
+        })
+    }
+
+    /// Works on this thread until it is to stop.
+    fn run_until(mut self, stopped: oneshot::Receiver<()>, ending: Ending) {
+        match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime.block_on(async {
+                tokio::select! {
+                    never = self.run() => match never {},
+                    _ = stopped => ending.wanted(),
+                }
+            }),
+            Err(error) => ending.failed(&error),
+        }
+    }
+
     async fn run(&mut self) -> Infallible {
         loop {
             let pause = match self.note_archived().await {
@@ -129,33 +143,18 @@ impl PushWork {
     /// Pushes if packed files have appeared. Returns the time until the next look.
     async fn look(&mut self) -> Duration {
         // Before the push: a file that appears meanwhile is for the next look.
-        let names = packed_names(&self.dir);
-        if let Ok(names) = &names {
-            // A file that was removed, and is packed anew under its name, has not been pushed.
-            self.pushed.retain(|name| names.contains(name));
-        }
-        let names = match names {
-            Ok(names) if names.iter().all(|name| self.pushed.contains(name)) => return LOOK_EVERY,
+        let names = match packed_names(&self.dir) {
             Ok(names) => names,
             Err(error) => return self.failed(&error.to_string()),
         };
+        // A file that was removed, and is packed anew under its name, has not been pushed.
+        self.pushed.retain(|name| names.contains(name));
+        if names.is_subset(&self.pushed) {
+            return LOOK_EVERY;
+        }
         self.note_backlog();
-        let status = Arc::clone(&self.status);
-        let outcome = match Writer::begin(&self.archive, &self.options).await {
-            Ok(writer) => {
-                // One at a time: a server's CPUs are for its clients, and a push may take as long
-                // as it likes.
-                let mut bad = 0;
-                let note = |event: Progress<'_>| note(&status, event, &mut bad);
-                let pushed = push_in_turn(&writer, &self.dir, note).await;
-                note_bad(bad);
-                pushed
-            }
-            Err(failed) => Err(failed),
-        };
-        match outcome {
+        match self.push().await {
             Ok(pushed) => {
-                note_pushed(&self.status, &pushed);
                 // Files behind a gap wait for others.
                 self.pushed = names;
                 self.again = AGAIN_FIRST;
@@ -166,7 +165,19 @@ impl PushWork {
         }
     }
 
+    async fn push(&self) -> Result<Pushed, Failed> {
+        let writer = Writer::begin(&self.archive, &self.options).await?;
+        // One at a time: a server's CPUs are for its clients, and a push may take as long
+        // as it likes.
+        let mut bad = 0;
+        let note = |event: Progress<'_>| note(&self.status, event, &mut bad);
+        let pushed = push_in_turn(&writer, &self.dir, note).await;
+        note_bad(bad);
+        pushed
+    }
+
     async fn succeeded(&self, pushed: &Pushed) {
+        note_pushed(&self.status, pushed);
         let Pushed { segments, bytes, heights, sequence, .. } = *pushed;
         if segments > 0 {
             let (first, last) = heights.unwrap_or_default();

@@ -2,11 +2,11 @@
 
 use std::iter;
 
-use neve_archive::{Manifest, PageLists, SegmentEntry, Span, SpanEntry, Terms};
+use neve_archive::{Manifest, PageLists, SegmentEntry, SpanEntry, Terms};
 
-use super::change::{WriteOptions, Writer, put_span};
+use super::change::{WriteOptions, Writer, get_span, put_span};
 use crate::archive::error::Failed;
-use crate::archive::store::ArchiveStore;
+use crate::archive::store::{ArchiveStore, HeldManifest};
 
 /// Result of `retain`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,25 +31,35 @@ pub(crate) async fn retain(
     let mut done = Retained::default();
     let changed = writer.change(async |held| {
         let held = held.ok_or(Failed::NoManifest)?;
-        let before = &held.manifest;
-        (done.heights, done.sequence) = (before.heights(), before.sequence);
-        if before.from == from {
-            return Ok(None);
-        }
-        let mut next = Manifest { from, ..before.following(held.digest) };
-        let dropped = drop_below(&mut next)?;
-        done.segments = dropped.len() as u64;
-        done.bytes = dropped.iter().map(|segment| segment.bytes).sum();
-        if let Some(cut) = cut_span(before, &next)? {
-            let entry = put_later_part(archive, before, &next, &cut).await?;
-            next.spans.insert(0, entry);
-        }
-        Ok(Some(next))
+        retained(archive, held, from, &mut done).await
     });
     if let Some(manifest) = changed.await? {
         (done.heights, done.sequence) = (manifest.heights(), manifest.sequence);
     }
     Ok(done)
+}
+
+/// The next manifest, without the segments that end below `from`. `None` if the archive is retained from there already.
+async fn retained(
+    archive: &ArchiveStore,
+    held: &HeldManifest,
+    from: u64,
+    done: &mut Retained,
+) -> Result<Option<Manifest>, Failed> {
+    let before = &held.manifest;
+    (done.heights, done.sequence) = (before.heights(), before.sequence);
+    if before.from == from {
+        return Ok(None);
+    }
+    let mut next = Manifest { from, ..before.following(held.digest) };
+    let dropped = drop_below(&mut next)?;
+    done.segments = dropped.len() as u64;
+    done.bytes = dropped.iter().map(|segment| segment.bytes).sum();
+    if let Some(cut) = cut_span(before, &next)? {
+        let entry = put_later_part(archive, before, &next, &cut).await?;
+        next.spans.insert(0, entry);
+    }
+    Ok(Some(next))
 }
 
 /// Removes the segments below `from`, and the spans that have one of them. Returns the segments.
@@ -81,9 +91,7 @@ async fn put_later_part(
     cut: &SpanEntry,
 ) -> Result<SpanEntry, Failed> {
     let first = next.segments.first().map_or(0, |segment| segment.first);
-    let span = Span::read(&archive.get(&before.span_name(cut), cut.bytes).await?)?;
-    let lists = archive.get(&before.pages_name(cut), cut.pages.bytes).await?;
-    let lists = PageLists::read(&lists)?;
+    let (span, lists) = get_span(archive, before, cut).await?;
     let part = span.later_part(first)?;
     let dropped = (span.segments() - part.segments()) as usize;
     let kept = lists.segments.into_iter().skip(dropped).collect();

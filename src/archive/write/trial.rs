@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::future::{join_all, try_join_all};
 use neve_archive::{Digest, Trial};
+use object_store::UpdateVersion;
 use tokio::task::yield_now;
 use tracing::warn;
 
@@ -163,36 +164,74 @@ async fn counters(archive: &ArchiveStore, name: &str) -> Result<Option<String>, 
 
 /// Adds the marks of a writer.
 async fn count(archive: &ArchiveStore, name: &str, writer: u32) -> Result<Option<String>, Failed> {
-    let (mut attempts, mut unclear) = (0, 0);
+    let mut counter = MarkCounter { archive, name, attempts: 0, unclear: 0 };
     for number in 0..MARKS {
-        let mark = format!("{writer}-{number}");
-        loop {
-            attempts += 1;
-            let Some((bytes, version)) = archive.read_if(name).await? else {
-                return Ok(Some("an object is absent while it is replaced".to_owned()));
-            };
-            let Some(mut marks) = marks_of(&bytes) else {
-                return Ok(Some("a reader got parts of two objects".to_owned()));
-            };
-            // There already: the answer to it was lost.
-            if marks.contains(&mark) {
-                break;
-            }
-            if attempts > ATTEMPTS_MAX {
-                return Ok(Some(format!("{ATTEMPTS_MAX} changes were refused")));
-            }
-            marks.push(mark.clone());
-            yield_now().await; // the others read, too
-            match archive.put_if(name, Some(version), object(&marks)).await {
-                Conditional::Put => break,
-                Conditional::Refused => unclear = 0,
-                Conditional::Unsupported(error) => return Err(unsupported(&error)),
-                Conditional::Unclear(error) if unclear == UNCLEAR_MAX => return Err(error.into()),
-                Conditional::Unclear(_) => unclear += 1, // what is there counts
-            }
+        let why = counter.add(&format!("{writer}-{number}")).await?;
+        if why.is_some() {
+            return Ok(why);
         }
     }
     Ok(None)
+}
+
+/// Writer that adds marks to one object.
+struct MarkCounter<'a> {
+    archive: &'a ArchiveStore,
+    name: &'a str,
+    /// Attempts at all of its marks.
+    attempts: u32,
+    /// Answers in a row that say neither yes nor no.
+    unclear: u32,
+}
+
+impl MarkCounter<'_> {
+    /// Adds a mark, as often as another writer comes first. Returns what the store did wrong.
+    async fn add(&mut self, mark: &str) -> Result<Option<String>, Failed> {
+        loop {
+            self.attempts += 1;
+            let (mut marks, version) = match read_marks(self.archive, self.name).await? {
+                Ok(found) => found,
+                Err(why) => return Ok(Some(why)),
+            };
+            // There already: the answer to it was lost.
+            if marks.iter().any(|there| there == mark) {
+                return Ok(None);
+            }
+            if self.attempts > ATTEMPTS_MAX {
+                return Ok(Some(format!("{ATTEMPTS_MAX} changes were refused")));
+            }
+            marks.push(mark.to_owned());
+            yield_now().await; // the others read, too
+            let answer = self.archive.put_if(self.name, Some(version), object(&marks)).await;
+            if self.is_put(answer)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// True if the answer says that the mark was put; false if the next attempt is due.
+    fn is_put(&mut self, answer: Conditional) -> Result<bool, Failed> {
+        match answer {
+            Conditional::Put => return Ok(true),
+            Conditional::Refused => self.unclear = 0,
+            Conditional::Unsupported(error) => return Err(unsupported(&error)),
+            Conditional::Unclear(error) if self.unclear == UNCLEAR_MAX => return Err(error.into()),
+            Conditional::Unclear(_) => self.unclear += 1, // what is there counts
+        }
+        Ok(false)
+    }
+}
+
+/// Reads the marks of an object that others replace, and its version. The inner error is what the store did wrong.
+async fn read_marks(
+    archive: &ArchiveStore,
+    name: &str,
+) -> Result<Result<(Vec<String>, UpdateVersion), String>, Failed> {
+    let Some((bytes, version)) = archive.read_if(name).await? else {
+        return Ok(Err("an object is absent while it is replaced".to_owned()));
+    };
+    let marks = marks_of(&bytes).ok_or_else(|| "a reader got parts of two objects".to_owned());
+    Ok(marks.map(|marks| (marks, version)))
 }
 
 /// Reads while the counters write: each object must be whole, and none may be older than one before.
@@ -200,11 +239,9 @@ async fn readers(archive: &ArchiveStore, name: &str) -> Result<Option<String>, F
     let mut seen = 0;
     for _ in 0..WRITERS * MARKS {
         yield_now().await;
-        let Some((bytes, _)) = archive.read_if(name).await? else {
-            return Ok(Some("an object is absent while it is replaced".to_owned()));
-        };
-        let Some(marks) = marks_of(&bytes) else {
-            return Ok(Some("a reader got parts of two objects".to_owned()));
+        let marks = match read_marks(archive, name).await? {
+            Ok((marks, _)) => marks,
+            Err(why) => return Ok(Some(why)),
         };
         if marks.len() < seen {
             return Ok(Some("a reader got an older object than before".to_owned()));

@@ -1,15 +1,17 @@
 //! Hashes of the archive: filters say in which spans they may be, and spans at which places.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use neve_archive::{Manifest, Span, SpanEntry, Spot};
-use neve_store::{ArchivedPlace, Hash};
+use neve_store::{ArchivedPlace, ArchivedSegment, Hash};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{ArchivedFiles, Borrowed, Keys, Known, no_keys};
 use crate::archive::read::budget::Budget;
 use crate::archive::read::fetch::ObjectNotRead;
+use crate::archive::read::page_file::PageFile;
 
 /// Spans in which one hash is searched for.
 const SPANS_ASKED_MAX: usize = 4;
@@ -48,20 +50,30 @@ impl ArchivedFiles {
                 continue;
             }
             if known.has(&(spot.height..=spot.height)) {
-                let height = spot.height..=spot.height;
-                if !keys.is_empty() {
-                    borrowed
-                        .segments
-                        .extend(self.heights(known, height.clone(), keys, budget).await?);
-                }
-                // Its block is read also if it has no log with the keys.
-                borrowed.segments.extend(self.heights(known, height, &no_keys(), budget).await?);
+                borrowed.segments.extend(self.block(known, spot.height, keys, budget).await?);
                 borrowed.places.push(place(hash, spot));
             } else {
                 borrowed.unproven = Some(spot.height);
             }
         }
         Ok(borrowed)
+    }
+
+    /// Makes a block readable, and its logs with the keys.
+    async fn block(
+        &self,
+        known: &Known,
+        height: u64,
+        keys: &Keys,
+        budget: &Budget<'_>,
+    ) -> Result<Vec<ArchivedSegment>, ObjectNotRead> {
+        let mut segments = Vec::new();
+        if !keys.is_empty() {
+            segments.extend(self.heights(known, height..=height, keys, budget).await?);
+        }
+        // Its block is read also if it has no log with the keys.
+        segments.extend(self.heights(known, height..=height, &no_keys(), budget).await?);
+        Ok(segments)
     }
 
     /// Returns the index of the last of the spans before `below` that may have each hash, as far as filters say so.
@@ -112,11 +124,21 @@ impl ArchivedFiles {
             if asked == SPANS_ASKED_MAX {
                 break;
             }
-            let below = self.look_up(manifest, at, &[*hash]).await?;
-            let Some(below) = below.into_iter().flatten().next() else { break };
+            let Some(below) = self.last_span(manifest, at, hash).await? else { break };
             at = below;
         }
         failed.map_or(Ok(Vec::new()), Err)
+    }
+
+    /// Returns the index of the last of the spans before `below` that may have a hash.
+    async fn last_span(
+        &self,
+        manifest: &Arc<Manifest>,
+        below: usize,
+        hash: &[u8; 32],
+    ) -> Result<Option<usize>, ObjectNotRead> {
+        let found = self.look_up(manifest, below, &[*hash]).await?;
+        Ok(found.into_iter().flatten().next())
     }
 
     async fn find_in(
@@ -126,14 +148,7 @@ impl ArchivedFiles {
         hash: &[u8; 32],
         budget: &Budget<'_>,
     ) -> Result<Vec<Spot>, ObjectNotRead> {
-        let lists = self.lists(manifest, entry, budget).await?;
-        let ((first, count), list) = (lists.pages_of(hash), lists.span.clone());
-        drop(lists); // may be long, and pages come meanwhile
-        let name = manifest.span_name(entry);
-        let file = self.pages.file(name, entry.bytes, &list).await?;
-        let pages = first..first + count;
-        self.bring(&file, &pages.clone().collect(), budget).await?;
-        self.pages.dir.touch(&file.name);
+        let (file, pages) = self.bring_pages_of(manifest, entry, hash, budget).await?;
         let span = Span::empty(entry.first, manifest.range, entry.segments);
         let (span, hash) = (span.map_err(|_| ObjectNotRead::Changed)?, *hash);
         let _searching = budget.searching().await;
@@ -145,6 +160,25 @@ impl ArchivedFiles {
             Some(span.candidates_in(start, &part, &hash).collect())
         };
         self.pages.compute(looking).await?.ok_or(ObjectNotRead::Failed)
+    }
+
+    /// Brings those pages of a span that may have a hash.
+    async fn bring_pages_of(
+        &self,
+        manifest: &Manifest,
+        entry: &SpanEntry,
+        hash: &[u8; 32],
+        budget: &Budget<'_>,
+    ) -> Result<(Arc<PageFile>, Range<usize>), ObjectNotRead> {
+        let lists = self.lists(manifest, entry, budget).await?;
+        let ((first, count), list) = (lists.pages_of(hash), lists.span.clone());
+        drop(lists); // may be long, and pages come meanwhile
+        let name = manifest.span_name(entry);
+        let file = self.pages.file(name, entry.bytes, &list).await?;
+        let pages = first..first + count;
+        self.bring(&file, &pages.clone().collect(), budget).await?;
+        self.pages.dir.touch(&file.name);
+        Ok((file, pages))
     }
 }
 

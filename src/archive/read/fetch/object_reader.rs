@@ -1,14 +1,14 @@
 //! Ranged reads for requests, with all bounds.
 
 use std::ops::Range;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use bytes::Bytes;
 use metrics::{counter, histogram};
 use neve_archive::ObjectName;
 use object_store::Error;
-use tokio::sync::watch;
+use tokio::sync::{SemaphorePermit, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
@@ -119,14 +119,7 @@ impl ObjectReader {
         payer: Payer,
         payment: Payment,
     ) -> Result<Bytes, ObjectNotRead> {
-        let length = range.end - range.start;
-        let reading = async {
-            let _place = match payment {
-                Payment::WithPlace => None,
-                _ => Some(self.place(length, payer, payment).await?),
-            };
-            Ok(self.hedged(name, range, payer).await)
-        };
+        let reading = self.read_in_place(name, range, payer, payment);
         let read = tokio::select! {
             biased;
             // A store that fails must not hold up the reads that wait.
@@ -136,6 +129,26 @@ impl ObjectReader {
             }
             read = reading => read.map_err(|reason| refused(reason, payer))?,
         };
+        self.note(name, read)
+    }
+
+    /// Reads in a place of its own, unless the object has one. The outer error is the reason why the read is refused.
+    async fn read_in_place(
+        &self,
+        name: &ObjectName,
+        range: &Range<u64>,
+        payer: Payer,
+        payment: Payment,
+    ) -> Result<Result<Bytes, Failed>, &'static str> {
+        let _place = match payment {
+            Payment::WithPlace => None,
+            _ => Some(self.place(range.end - range.start, payer, payment).await?),
+        };
+        Ok(self.hedged(name, range, payer).await)
+    }
+
+    /// Notes how a read ended, for the breaker and the metrics.
+    fn note(&self, name: &ObjectName, read: Result<Bytes, Failed>) -> Result<Bytes, ObjectNotRead> {
         let failed = match read {
             Ok(bytes) => {
                 self.breaker.note(true);
@@ -182,25 +195,22 @@ impl ObjectReader {
         if let Ok(read) = read {
             return read;
         }
+        let Some(_place) = self.hedge(length, payer) else { return first.await };
+        counter!("neve_archive_hedges_total").increment(1);
+        let (read, is_won) = first_good(first, pin!(self.once(name, range))).await;
+        if is_won {
+            self.hedges.note(length, begun.elapsed()); // the first one takes at least as long
+            counter!("neve_archive_hedges_won_total").increment(1);
+        }
+        read
+    }
+
+    /// Takes the place of a second read of so many bytes, if it may begin.
+    fn hedge(&self, length: u64, payer: Payer) -> Option<SemaphorePermit<'_>> {
         let place = self.hedges.take();
         // A second read of a request takes what the first ones of others leave.
         let spare = payer.address().map_or(Payer::Neve, Payer::Ahead);
-        let Some(_place) = place.filter(|_| self.rate.take(spare, (1, length)).is_ok()) else {
-            return first.await;
-        };
-        counter!("neve_archive_hedges_total").increment(1);
-        let mut second = pin!(self.once(name, range));
-        tokio::select! {
-            read = &mut first => if read.is_ok() { read } else { second.await },
-            read = &mut second => {
-                if read.is_err() {
-                    return first.await;
-                }
-                self.hedges.note(length, begun.elapsed()); // the first one takes at least as long
-                counter!("neve_archive_hedges_won_total").increment(1);
-                read
-            }
-        }
+        place.filter(|_| self.rate.take(spare, (1, length)).is_ok())
     }
 
     async fn once(&self, name: &ObjectName, range: &Range<u64>) -> Result<Bytes, Failed> {
@@ -215,6 +225,18 @@ impl ObjectReader {
         }
         histogram!("neve_archive_read_duration_seconds", "kind" => kind).record(begun.elapsed());
         read
+    }
+}
+
+/// Waits for the first of two reads that succeeds, or for both. Also returns true if the second one ended first, and
+/// succeeded.
+async fn first_good(
+    mut first: Pin<&mut impl Future<Output = Result<Bytes, Failed>>>,
+    mut second: Pin<&mut impl Future<Output = Result<Bytes, Failed>>>,
+) -> (Result<Bytes, Failed>, bool) {
+    tokio::select! {
+        read = &mut first => if read.is_ok() { (read, false) } else { (second.await, false) },
+        read = &mut second => if read.is_ok() { (read, true) } else { (first.await, false) },
     }
 }
 

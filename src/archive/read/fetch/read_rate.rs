@@ -64,6 +64,14 @@ impl Share {
         self.reads.spares(reads, now) && self.bytes.spares(units, now)
     }
 
+    /// True if it lets reads of so many units pass. Those ahead must leave half of a second's worth.
+    fn lets(&mut self, payer: Payer, amount: (u32, u32), now: Instant) -> bool {
+        match payer {
+            Payer::Ahead(_) => self.spares(amount, now),
+            Payer::Neve | Payer::Client(_) => self.is_ready(now),
+        }
+    }
+
     fn is_whole(&mut self, now: Instant) -> bool {
         self.reads.is_whole(now) && self.bytes.is_whole(now)
     }
@@ -94,38 +102,38 @@ impl ReadRate {
         self.take_at(payer, (reads, bytes), Instant::now())
     }
 
-    fn take_at(
-        &self,
-        payer: Payer,
-        (reads, bytes): (u64, u64),
-        now: Instant,
-    ) -> Result<(), &'static str> {
-        let narrow = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-        let amount = (narrow(reads), narrow(bytes.div_ceil(BYTES_UNIT)));
+    fn take_at(&self, payer: Payer, reads: (u64, u64), now: Instant) -> Result<(), &'static str> {
+        let amount = amount_of(reads);
         let Left { all, addresses } = &mut *lock(&self.left);
         let Some(address) = payer.address() else {
             let _ = all.reads.take(amount.0, now);
             return Ok(());
         };
-        if addresses.len() >= ADDRESSES_MAX {
-            // An address with its whole share loses nothing with its entry.
-            addresses.retain(|_, share| !share.is_whole(now));
-        }
+        forget_whole(addresses, now);
         let share = addresses.entry(address).or_insert_with(|| Share::new(self.rates, 0.5, now));
-        let is_left = |left: &mut Share| match payer {
-            Payer::Ahead(_) => left.spares(amount, now),
-            Payer::Neve | Payer::Client(_) => left.is_ready(now),
-        };
-        if !is_left(share) {
+        if !share.lets(payer, amount, now) {
             return Err("share");
         }
-        if !is_left(all) {
+        if !all.lets(payer, amount, now) {
             return Err("budget");
         }
         // Only now: a read that is refused takes of neither.
         share.take(amount, now);
         all.take(amount, now);
         Ok(())
+    }
+}
+
+/// Number of reads, and the units that count for their bytes.
+fn amount_of((reads, bytes): (u64, u64)) -> (u32, u32) {
+    let narrow = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+    (narrow(reads), narrow(bytes.div_ceil(BYTES_UNIT)))
+}
+
+/// Forgets addresses with their whole share if there are many: they lose nothing with their entries.
+fn forget_whole(addresses: &mut HashMap<ClientAddress, Share>, now: Instant) {
+    if addresses.len() >= ADDRESSES_MAX {
+        addresses.retain(|_, share| !share.is_whole(now));
     }
 }
 

@@ -128,24 +128,7 @@ impl ArchiveReader {
             let began = Instant::now();
             let next = self.prove_next(lowest).await;
             let finds_nothing = matches!(next, Ok(None)) && !self.is_proven(lowest);
-            let rest = match next {
-                Ok(None) => AGAIN_UNREAD, // the tail changes meanwhile
-                Ok(Some(first)) => {
-                    info!(first, "archived segment proven");
-                    count("proven");
-                    said.clear();
-                    began.elapsed()
-                }
-                Err(why) => {
-                    if said != why.to_string() {
-                        warn!(%why, "archived segment not proven");
-                        said = why.to_string(); // once, and not at each attempt
-                    }
-                    let (outcome, rest) = why.outcome();
-                    count(outcome);
-                    rest
-                }
-            };
+            let rest = rest_after(next, began, &mut said);
             let is_hopeless = finds_nothing || rest == AGAIN_REJECTED;
             self.demand.is_hopeless.store(is_hopeless, Ordering::Relaxed);
             sleep(rest).await;
@@ -211,9 +194,7 @@ impl ArchiveReader {
             return Ok(None);
         }
         if self.proofs.is_anchored(&entry).is_none() {
-            let (segment, proof) = (self.opened(manifest, entry).await?, self.proof);
-            let linking = self.files.pages.off(move || proof.link(anchor, &segment)).await?;
-            self.proofs.anchor(&entry, linking.map_err(Unproven::Rejected)?);
+            self.link_anchor(manifest, anchor, entry).await?;
             return Ok(Some(entry.first));
         }
         let candidate = self.proofs.candidate(manifest, entry.first, Some(entry.digest));
@@ -224,6 +205,19 @@ impl ArchiveReader {
         self.prove_candidate(manifest, &candidate, until).await?;
         self.proofs.add_leading(&candidate.segment);
         Ok(Some(candidate.segment.first))
+    }
+
+    /// Links the segment with the anchor to it.
+    async fn link_anchor(
+        &self,
+        manifest: &Arc<Manifest>,
+        anchor: Anchor,
+        entry: SegmentEntry,
+    ) -> Result<(), Unproven> {
+        let (segment, proof) = (self.opened(manifest, entry).await?, self.proof);
+        let linking = self.files.pages.off(move || proof.link(anchor, &segment)).await?;
+        self.proofs.anchor(&entry, linking.map_err(Unproven::Rejected)?);
+        Ok(())
     }
 
     /// Proves a segment by its neighbors, of the upper one by heights before `until`.
@@ -272,6 +266,28 @@ impl ArchiveReader {
         let open = move || read_segment(&manifest, &entry, bytes).map(Arc::new);
         let opened = self.files.pages.off(open).await?;
         opened.map_err(|why| Unproven::Rejected(("segment", why)))
+    }
+}
+
+/// Logs and counts how an attempt at a proof ended. Returns the time until the next one.
+fn rest_after(next: Result<Option<u64>, Unproven>, began: Instant, said: &mut String) -> Duration {
+    match next {
+        Ok(None) => AGAIN_UNREAD, // the tail changes meanwhile
+        Ok(Some(first)) => {
+            info!(first, "archived segment proven");
+            count("proven");
+            said.clear();
+            began.elapsed()
+        }
+        Err(why) => {
+            if *said != why.to_string() {
+                warn!(%why, "archived segment not proven");
+                *said = why.to_string(); // once, and not at each attempt
+            }
+            let (outcome, rest) = why.outcome();
+            count(outcome);
+            rest
+        }
     }
 }
 
