@@ -13,6 +13,8 @@ use clap::{ArgMatches, Command};
 use neve::commands::config::USAGE;
 use neve::commands::doctor::{self, DoctorArgs};
 use neve::commands::{self, export, import, inspect, repair, serve, status, verify};
+#[cfg(feature = "archive")]
+use neve::config::ArchiveArgs;
 use neve::config::settings::{AllSettings, Config, GROUPS};
 use neve::config::{
     ConfigError, ExportArgs, GetArgs, ImportArgs, InspectArgs, SettingsSource, Values, VerifyArgs,
@@ -39,48 +41,51 @@ fn dispatch(command: Command, matches: &ArgMatches) -> ExitCode {
         Some(("repair", given)) => {
             configured(given, Config::of_repair, |config, _| repair::run(config))
         }
-        Some(("doctor", given)) => {
-            let front = given.get_one::<String>("front").map(String::as_str);
-            let (json, plan) = (given.get_flag("json"), given.get_flag("plan"));
-            doctor::run(source(given), &DoctorArgs { json, plan, front })
-        }
+        Some(("doctor", given)) => examine(given),
         Some(("status", given)) => status::run(source(given), given.get_flag("watch")),
-        Some(("verify", given)) => match VerifyArgs::of(given) {
-            Ok(args) => verify::run(&args),
-            Err(error) => explain(&error),
-        },
-        Some(("inspect", given)) => match InspectArgs::of(given) {
-            Ok(args) => inspect::run(&args),
-            Err(error) => explain(&error),
-        },
+        Some(("verify", given)) => parsed(VerifyArgs::of(given), verify::run),
+        Some(("inspect", given)) => parsed(InspectArgs::of(given), inspect::run),
         #[cfg(feature = "archive")]
-        Some(("archive", given)) => match neve::config::ArchiveArgs::of(given) {
-            Ok(args) => commands::archive::run(&args),
-            Err(error) => explain(&error),
-        },
-        Some(("get", given)) => match GetArgs::of(given) {
-            Ok(args) => export::get(&args),
-            Err(error) => explain(&error),
-        },
-        Some(("export", given)) => match ExportArgs::of(given) {
-            Ok(args) => export::export(&args),
-            Err(error) => explain(&error),
-        },
+        Some(("archive", given)) => parsed(ArchiveArgs::of(given), commands::archive::run),
+        Some(("get", given)) => parsed(GetArgs::of(given), export::get),
+        Some(("export", given)) => parsed(ExportArgs::of(given), export::export),
         Some(("import", given)) => import_lines(given),
         Some(("config", given)) => configure(given),
-        Some(("keys", given)) => match given.subcommand() {
-            Some(("hash", given)) => match given.get_one::<String>("name") {
-                Some(name) => commands::keys::hash(name),
-                None => ExitCode::from(USAGE), // clap asks for a name
-            },
-            _ => ExitCode::from(USAGE), // clap asks for a command
-        },
+        Some(("keys", given)) => hash_key(given),
         Some(("man", _)) => commands::man::man(command),
-        Some(("completions", given)) => match given.get_one("shell") {
-            Some(shell) => commands::man::completions(command, *shell),
-            None => ExitCode::from(USAGE), // clap asks for a shell
+        Some(("completions", given)) => complete(command, given),
+        _ => ExitCode::from(USAGE), // clap asks for a command
+    }
+}
+
+/// Runs a command whose arguments are its own, and not settings.
+fn parsed<A>(args: Result<A, clap::Error>, run: fn(&A) -> ExitCode) -> ExitCode {
+    match args {
+        Ok(args) => run(&args),
+        Err(error) => explain(&error),
+    }
+}
+
+fn examine(given: &ArgMatches) -> ExitCode {
+    let front = given.get_one::<String>("front").map(String::as_str);
+    let (json, plan) = (given.get_flag("json"), given.get_flag("plan"));
+    doctor::run(source(given), &DoctorArgs { json, plan, front })
+}
+
+fn hash_key(given: &ArgMatches) -> ExitCode {
+    match given.subcommand() {
+        Some(("hash", given)) => match given.get_one::<String>("name") {
+            Some(name) => commands::keys::hash(name),
+            None => ExitCode::from(USAGE), // clap asks for a name
         },
         _ => ExitCode::from(USAGE), // clap asks for a command
+    }
+}
+
+fn complete(command: Command, given: &ArgMatches) -> ExitCode {
+    match given.get_one("shell") {
+        Some(shell) => commands::man::completions(command, *shell),
+        None => ExitCode::from(USAGE), // clap asks for a shell
     }
 }
 

@@ -109,19 +109,8 @@ async fn export_all(server: &Server, args: &ExportArgs, next: &Cell<u64>) -> Res
     }
     let mut said = Instant::now();
     for height in args.first..=last {
-        let block = format!("{height:#x}");
-        let line = match args.form {
-            ExportForm::Ndjson => server.line(&block).await,
-            ExportForm::Rlp => server.rlp(&block).await,
-        };
-        let line = line.map_err(|why| format!("{why}; go on with --first {height}"))?;
-        // The disk was full, for example. What is written of the height would spoil all that is appended to it.
-        let cut = |why| {
-            format!(
-                "{why}; cut off what is there of height {height}, then go on with --first {height}"
-            )
-        };
-        if !print(&line).map_err(cut)? {
+        let line = server.exported(height, args.form).await?;
+        if !print(&line).map_err(|why| cut_off(&why, height))? {
             return Ok(());
         }
         next.set(height + 1);
@@ -131,6 +120,12 @@ async fn export_all(server: &Server, args: &ExportArgs, next: &Cell<u64>) -> Res
         }
     }
     Ok(())
+}
+
+/// Adds the next step to an error of standard output.
+fn cut_off(why: &str, height: u64) -> String {
+    // The disk was full, for example. What is written of the height would spoil all that is appended to it.
+    format!("{why}; cut off what is there of height {height}, then go on with --first {height}")
 }
 
 /// A neve or a node.
@@ -162,6 +157,16 @@ impl Server {
         let head = self.call("eth_blockNumber", "").await?;
         let digits = head.get().trim_matches('"').trim_start_matches("0x");
         u64::from_str_radix(digits, 16).map_err(|_| format!("{}: no height", self.url))
+    }
+
+    /// Returns a height in the form that is wanted. An error has the next step.
+    async fn exported(&self, height: u64, form: ExportForm) -> Result<Vec<u8>, String> {
+        let block = format!("{height:#x}");
+        let line = match form {
+            ExportForm::Ndjson => self.line(&block).await,
+            ExportForm::Rlp => self.rlp(&block).await,
+        };
+        line.map_err(|why| format!("{why}; go on with --first {height}"))
     }
 
     /// Returns the line of a block, which a height or a hash names.

@@ -49,16 +49,7 @@ impl Following {
         chain: Upstreams,
         (ingest, reload): (&Ingest, &mut Reload),
     ) -> Self {
-        if chain.endpoints.is_empty() != parts.chain.endpoints.is_empty() {
-            let reason = "without any neve is another program; restart it";
-            warn!(reason, "upstreams not replaced");
-            return self;
-        }
-        // The quorum is that of the start. Fewer upstreams would never agree.
-        let (quorum, upstreams) = (config.fetch.quorum, chain.endpoints.len());
-        if upstreams > 0 && quorum > upstreams {
-            let reason = "fewer than --upstream-quorum; restart neve";
-            warn!(upstreams, quorum, reason, "upstreams not replaced");
+        if !can_replace(&parts.chain, &chain, config.fetch.quorum) {
             return self;
         }
         self.end().await;
@@ -78,6 +69,23 @@ impl Following {
         self.task.abort();
         let _ = self.task.await; // it was aborted, or has ended
     }
+}
+
+/// True if other upstreams can be used in place of the earlier ones; else the log has the reason.
+fn can_replace(earlier: &Upstreams, chain: &Upstreams, quorum: usize) -> bool {
+    if chain.endpoints.is_empty() != earlier.endpoints.is_empty() {
+        let reason = "without any neve is another program; restart it";
+        warn!(reason, "upstreams not replaced");
+        return false;
+    }
+    // The quorum is that of the start. Fewer upstreams would never agree.
+    let upstreams = chain.endpoints.len();
+    if upstreams > 0 && quorum > upstreams {
+        let reason = "fewer than --upstream-quorum; restart neve";
+        warn!(upstreams, quorum, reason, "upstreams not replaced");
+        return false;
+    }
+    true
 }
 
 /// Relays misses to other upstreams once one of them is admitted. Until then the earlier ones answer.

@@ -1,7 +1,7 @@
 //! Pages of docs/reference that come from the code. `UPDATE=1 cargo test --lib generated` rewrites them.
 
-use std::fmt::Write;
-use std::path::Path;
+use std::fmt::{Display, Write};
+use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use metrics::Unit;
@@ -232,42 +232,53 @@ pub(crate) fn errors() -> String {
     let mut page = "# Errors\n\nGenerated from the code. [RPC.md](../RPC.md#misses) explains misses.\n\n## JSON-RPC\n\n\
                     | code | message | cause |\n| --- | --- | --- |\n"
         .to_owned();
-    let fixed =
-        RpcError::FIXED.map(|(error, cause)| (error.code, error.message.into_owned(), cause));
-    let varying = VARYING.map(|(code, message, cause)| (code, message.to_owned(), cause));
-    let mut rows: Vec<_> = fixed.into_iter().chain(varying).collect();
-    rows.sort_by_key(|(code, ..)| *code);
-    for (code, message, cause) in rows {
-        writeln!(page, "| {code} | `{message}` | {cause} |").expect("a string grows");
-    }
+    page += &rows_of_calls();
     page +=
         "\nThe text of a miss, after `header not found: `:\n\n| text | cause |\n| --- | --- |\n";
-    for (miss, cause) in misses() {
-        let range = (miss != Miss::Empty).then_some(&(0x64..=0x153));
-        let message = missing_data(miss, range).message.into_owned();
-        let text =
-            message.trim_start_matches("header not found: ").split(';').next().unwrap_or_default();
-        writeln!(page, "| `{text}` | {cause} |").expect("a string grows");
-    }
+    page += &rows_of_misses();
     page += "\nThe `data` of a miss is `{\"firstHeight\":\"0x64\",\"head\":\"0x153\"}`, with nulls while the store is empty.\n\n\
              ## HTTP\n\n| status | body | cause |\n| --- | --- | --- |\n\
              | 421 (`--miss-status`) | a miss | a full node may have the data |\n";
-    for (status, text, cause) in table() {
-        let text = if text.is_empty() { String::new() } else { format!("`{text}`") };
-        writeln!(page, "| {status} | {text} | {cause} |").expect("a string grows");
-    }
+    page.extend(table().iter().map(|(status, text, cause)| row(status, &as_code(text), cause)));
     page += "| 431 | | request line and HTTP headers over `--header-bytes-max`, or over 100 headers |\n\
              | 401, 403, 429 | a JSON-RPC error | an API key that is missing, unknown, or does not allow the request |\n\
              | 429, 502, 503, 504 | a JSON-RPC error | a relayed call without a response |\n\
              | 503 | `too many connections` | beyond `--connections-max` or `--connections-address-max` |\n\n\
              A 503 has `Retry-After: 1`. After 400, 413, 417 and 501 the connection closes.\n\n\
              ## WebSocket\n\n| close code | reason | cause |\n| --- | --- | --- |\n";
-    for (code, reason, cause) in CLOSES {
-        let reason = if reason.is_empty() { String::new() } else { format!("`{reason}`") };
-        writeln!(page, "| {code} | {reason} | {cause} |").expect("a string grows");
-    }
+    page.extend(CLOSES.map(|(code, reason, cause)| row(&code, &as_code(reason), cause)));
     page += "| none | | a frame is not JSON, or the client answered no ping |\n";
     page
+}
+
+fn row(code: &impl Display, text: &str, cause: &str) -> String {
+    format!("| {code} | {text} | {cause} |\n")
+}
+
+fn as_code(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!("`{text}`") }
+}
+
+/// Rows of the errors of JSON-RPC, by their codes.
+fn rows_of_calls() -> String {
+    let fixed =
+        RpcError::FIXED.map(|(error, cause)| (error.code, error.message.into_owned(), cause));
+    let varying = VARYING.map(|(code, message, cause)| (code, message.to_owned(), cause));
+    let mut rows: Vec<_> = fixed.into_iter().chain(varying).collect();
+    rows.sort_by_key(|(code, ..)| *code);
+    rows.iter().map(|(code, message, cause)| row(code, &as_code(message), cause)).collect()
+}
+
+fn rows_of_misses() -> String {
+    let mut rows = String::new();
+    for (miss, cause) in misses() {
+        let range = (miss != Miss::Empty).then_some(&(0x64..=0x153));
+        let message = missing_data(miss, range).message.into_owned();
+        let text =
+            message.trim_start_matches("header not found: ").split(';').next().unwrap_or_default();
+        writeln!(rows, "| `{text}` | {cause} |").expect("a string grows");
+    }
+    rows
 }
 
 fn misses() -> [(Miss, &'static str); 10] {
@@ -325,23 +336,30 @@ fn rejections() -> Vec<String> {
     reasons
 }
 
-/// Text of all source files below a folder.
-fn sources(below: &str) -> String {
+/// All files below a folder.
+fn files(below: &str) -> Vec<PathBuf> {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join(below)];
-    let mut all = String::new();
+    let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).expect("it is a folder") {
             let path = entry.expect("it can be read").path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|ending| ending == "rs")
-                && !path.ends_with("reference.rs")
-            {
-                all += &fs::read_to_string(path).expect("it is text");
+            } else {
+                files.push(path);
             }
         }
     }
-    all
+    files
+}
+
+/// Text of all source files below a folder.
+fn sources(below: &str) -> String {
+    let is_source = |path: &PathBuf| {
+        path.extension().is_some_and(|ending| ending == "rs") && !path.ends_with("reference.rs")
+    };
+    let files = files(below).into_iter().filter(is_source);
+    files.map(|path| fs::read_to_string(path).expect("it is text")).collect()
 }
 
 #[test]
@@ -376,18 +394,10 @@ fn every_place_that_makes_an_error_is_known() {
 
 /// Reads a source file by its name, in any folder.
 fn source(below: &str, name: &str) -> String {
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join(below)];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).expect("it is a folder") {
-            let path = entry.expect("it can be read").path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.file_name().is_some_and(|file| file == name) {
-                return fs::read_to_string(path).expect("it is text");
-            }
-        }
-    }
-    panic!("no {name} in {below}")
+    let is_named = |path: &PathBuf| path.file_name().is_some_and(|file| file == name);
+    let found = files(below).into_iter().find(is_named);
+    let path = found.unwrap_or_else(|| panic!("no {name} in {below}"));
+    fs::read_to_string(path).expect("it is text")
 }
 
 #[test]
@@ -408,18 +418,20 @@ fn generated_command_line_page_is_that_of_the_help() {
     check("cli.md", &command_line(command::<AllSettings>()));
 }
 
+/// Settings of the example file, without their comment signs.
+fn keys(example: &str) -> Vec<&str> {
+    let keys = example.lines().filter(|line| line.starts_with('#') && !line.starts_with("# "));
+    keys.filter(|line| !line.starts_with("##")).map(|line| &line[1..]).collect()
+}
+
 #[test]
 fn generated_example_file_has_all_keys() {
     let text = example_file(GROUPS);
     check("../../packaging/neve.toml", &text);
     // Without its comment signs each line is a setting that is allowed.
-    let keys = text.lines().filter(|line| line.starts_with('#') && !line.starts_with("# "));
-    let keys = keys.filter(|line| !line.starts_with("##")).map(|line| &line[1..]);
-    let keys: Vec<_> = keys.collect();
-    assert_eq!(
-        keys.len(),
-        GROUPS.iter().flat_map(|group| group.settings).filter(|setting| !setting.flag_only).count()
-    );
+    let keys = keys(&text);
+    let settings = GROUPS.iter().flat_map(|group| group.settings);
+    assert_eq!(keys.len(), settings.filter(|setting| !setting.flag_only).count());
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("neve.toml");
     fs::write(&path, keys.join("\n")).expect("a file");

@@ -195,39 +195,59 @@ impl Reload {
         headers: Vec<ReadHeaders>,
     ) -> Option<UpstreamConfig> {
         let changes = Changes::between(&self.values, &newer.values);
-        self.ready.store(Arc::new(newer.ready));
-        self.rates.store(Arc::new(Rates::of(&newer)));
         let limits = client_limits(&newer);
-        // Each change has all threads make a new service, so an equal value changes nothing.
-        self.live.send_if_modified(|live| std::mem::replace(&mut live.limits, limits) != limits);
-        self.drain_timeout = newer.http.drain_timeout;
+        self.set_live(&newer, &limits);
         // The others stay as they are, so that the next reload names them again.
         self.values.replace(&changes.reloaded, &newer.values);
-        let reloaded = Some(changes.reloaded.join(", ")).filter(|names| !names.is_empty());
-        info!(file, reloaded = reloaded.map(tracing::field::display), "settings reloaded");
-        // At each SIGHUP it would be no news.
-        if changes.reloaded.contains(&"connections-max") {
-            note_few(&newer, &limits);
-        }
-        if !changes.needs_restart.is_empty() {
-            warn!(settings = %changes.needs_restart.join(", "), "settings need a restart");
-        }
+        tell(&changes, file, (&newer, &limits));
         if changes.reloaded.iter().any(|name| matches!(*name, "log-filter" | "log-level")) {
             self.levels.set(&newer.log);
         }
         // One that could not be used is tried again: the cause may be gone.
         self.source_due |= changes.reloaded.iter().any(|name| SOURCE.contains(name));
+        self.newer_source(newer.source, &changes, headers)
+    }
+
+    /// Puts settings into force that need no restart.
+    fn set_live(&mut self, newer: &Config, limits: &ClientLimits) {
+        self.ready.store(Arc::new(newer.ready));
+        self.rates.store(Arc::new(Rates::of(newer)));
+        // Each change has all threads make a new service, so an equal value changes nothing.
+        self.live.send_if_modified(|live| std::mem::replace(&mut live.limits, *limits) != *limits);
+        self.drain_timeout = newer.http.drain_timeout;
+    }
+
+    /// Returns the source of blocks if another one is wanted. Else takes the headers that were read.
+    fn newer_source(
+        &self,
+        source: UpstreamConfig,
+        changes: &Changes,
+        headers: Vec<ReadHeaders>,
+    ) -> Option<UpstreamConfig> {
         // A header file goes to an upstream by its place, that of a rule included. With the rules of the start it
         // would go to another upstream, and so would its secret.
         let rules_wait = changes.needs_restart.contains(&"relay-to");
         if rules_wait && (self.source_due || !self.header_files.is_empty()) {
             warn!(setting = "relay-to", "upstreams and headers need a restart");
         } else if self.source_due {
-            return Some(newer.source); // whose files are read: the earlier upstreams never get what is in them now
+            return Some(source); // whose files are read: the earlier upstreams never get what is in them now
         } else {
             Self::reload_headers(headers);
         }
         None
+    }
+}
+
+/// Names the settings that changed, and those that wait for a restart.
+fn tell(changes: &Changes, file: &str, (newer, limits): (&Config, &ClientLimits)) {
+    let reloaded = Some(changes.reloaded.join(", ")).filter(|names| !names.is_empty());
+    info!(file, reloaded = reloaded.map(tracing::field::display), "settings reloaded");
+    // At each SIGHUP it would be no news.
+    if changes.reloaded.contains(&"connections-max") {
+        note_few(newer, limits);
+    }
+    if !changes.needs_restart.is_empty() {
+        warn!(settings = %changes.needs_restart.join(", "), "settings need a restart");
     }
 }
 

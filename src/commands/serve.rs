@@ -3,7 +3,6 @@
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::thread;
 use std::time::Duration;
 
@@ -18,21 +17,23 @@ use tracing::{debug, error, info, warn};
 use super::following::Following;
 use super::reload::{FLUSH_WITHIN, ReadFiles, Reload};
 use super::start::{
-    Inherited, Listeners, Parts, StartError, StoreDir, Upstreams, describe_store, finish, open,
-    service_manager,
+    Inherited, Listeners, Parts, StartError, StoreDir, Upstreams, describe_store, finish,
+    open_and_log, service_manager, serving_of,
 };
 #[cfg(feature = "archive")]
 use crate::archive::read::ReadThread;
+#[cfg(feature = "archive")]
+use crate::archive::write::Pusher;
 use crate::config;
 use crate::config::settings::{
     AccessTarget, AllSettings, Config, UpstreamConfig, warn_without_effect,
 };
 use crate::config::{RelayRule, SettingsSource};
 use crate::http::keys::{self, LiveKeys};
-use crate::ingest::{Ingest, memory_lock, rules_of_stamp, scrubber};
+use crate::ingest::{Ingest, memory_lock, scrubber};
 use crate::observe::{self, Admin, MetricsPage, head_age, process, progress};
 use crate::rpc::methods::Below;
-use crate::shared::{Serving, Status, ThreadCounters};
+use crate::shared::Serving;
 
 /// Time for work on blocking threads that still runs when all else has ended, and least time for the writer.
 const ENDING_MAX: Duration = Duration::from_secs(5);
@@ -48,13 +49,7 @@ pub fn run(config: Config, source: SettingsSource) -> ExitCode {
     warn_without_effect(&config.values);
     process::raise_descriptors(); // the limit on connections depends on it
     let reload = Reload::new(source, &config, levels);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let served = runtime.map_err(StartError::from).and_then(|runtime| {
-        let served = runtime.block_on(serve(config, inherited, reload));
-        runtime.shutdown_timeout(ENDING_MAX); // a read of a stalled mount may never end
-        served
-    });
-    match served {
+    match run_in_runtime(config, inherited, reload) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             error!(%error, "cannot serve");
@@ -63,59 +58,30 @@ pub fn run(config: Config, source: SettingsSource) -> ExitCode {
     }
 }
 
+fn run_in_runtime(config: Config, inherited: Inherited, reload: Reload) -> Result<(), StartError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let served = runtime.block_on(serve(config, inherited, reload));
+    runtime.shutdown_timeout(ENDING_MAX); // a read of a stalled mount may never end
+    served
+}
+
 async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Result<(), StartError> {
     let mut signals = Signals::new()?;
     // Before anything is opened: without mincore(2) each read would wait for the disk.
     neve_store::residency::check_kernel().map_err(StartError::Mincore)?;
     let place = StoreDir::of(&config)?;
     let rules = config.misses.relay.as_ref().map_or(&[][..], |relay| &relay.rules[..]);
-    let chain = Upstreams::of(&config.source, rules).await?;
-    reload.header_files = chain.header_files.clone();
-    let (serving, writer) = open_store(&config, &place)?;
-    if chain.endpoints.is_empty() {
-        // A replica without upstreams never hears of a head: its tags are misses with a reason of
-        // their own.
-        serving.freshness.follow_nobody();
-    }
-    let mut parts = Parts::of(&config, &place, chain, &serving, &reload.rates)?;
-    // The writer before the listeners: what the settings of the store refuse must end the start
-    // before a client connects.
-    let (ingest, writer) =
-        parts.writing(writer, config.retention, config.fsync_interval, config.unpacked_bytes)?;
-    let follower = parts.follower(&config, ingest.clone());
+    let (mut parts, (ingest, writer)) = begin(&config, &place, rules, &mut reload).await?;
     // Before the threads: handles that they make earlier would count into nothing.
     let metrics = observe::metrics::install();
     // Guards here and below: reading, pushing and the work beside end with this function.
-    let (below, _reading) = below(&parts, &config, &place)?;
-    #[cfg(feature = "archive")]
-    let _pusher = parts.pusher(&config, &place)?;
-    let ready = Arc::clone(&reload.ready);
-    let keys = reload.read_keys(&config)?;
-    let shown_keys = keys.clone();
-    let admin = |thread_counters: &[Arc<ThreadCounters>], connections: &Arc<AtomicUsize>| Admin {
-        thread_counters: thread_counters.to_vec(),
-        connections: Arc::clone(connections),
-        metrics: metrics.clone().map(|recorder| metrics_page(recorder, shown_keys)),
-        ready,
-        ..parts.admin(&config, &place)
-    };
-    let access = reload.open_access_log(&config)?;
-    reload.live.send_modify(|live| live.relay = parts.relay(&config));
-    let reloaded = (keys, access, reload.live.subscribe());
-    let serving_of = (&serving, below);
-    let front = Listeners::start(&config, serving_of, reloaded, inherited, admin).await?;
-    // A program reads the lines of the access log there.
-    if config.log.access != Some(AccessTarget::Stdout) {
-        front.greet(&parts.chain, &config);
-    }
-    let _beside = beside(&serving, &parts.status, &config, &reload, metrics.clone());
-    scrub(&serving, &place, &reload, config.background_nice)?;
-    let mut following = Following::start(follower);
-    // systemd waits until this task says that there is a block to serve.
-    let _telling = AbortOnDropHandle::new(tokio::spawn(service_manager::run(
-        Arc::clone(&serving),
-        front.handoffs(),
-    )));
+    let (below, _archive) = archive(&parts, &config, &place)?;
+    let state = (&mut reload, metrics.clone());
+    let front = listen(&parts, (&config, &place), (below, inherited), state).await?;
+    let _beside = beside(&parts, &config, &reload, metrics);
+    scrub(&parts.serving, &place, &reload, config.background_nice)?;
+    let mut following = Following::start(parts.follower(&config, ingest.clone()));
+    let _telling = tell_service_manager(&parts, &front);
     while let Some(chain) = signals.next(&mut reload, rules).await {
         following = following.again(&mut parts, &config, chain, (&ingest, &mut reload)).await;
     }
@@ -123,17 +89,68 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     Ok(())
 }
 
+/// The way to the writer thread, and the thread.
+type Writing = (Ingest, thread::JoinHandle<()>);
+
+/// Reads the upstreams, opens the store, and starts its writer.
+async fn begin(
+    config: &Config,
+    place: &StoreDir,
+    rules: &[RelayRule],
+    reload: &mut Reload,
+) -> Result<(Parts, Writing), StartError> {
+    let chain = Upstreams::of(&config.source, rules).await?;
+    reload.header_files.clone_from(&chain.header_files);
+    let (serving, writer) = open_store(config, place)?;
+    if chain.endpoints.is_empty() {
+        // A replica without upstreams never hears of a head: its tags are misses with a reason of
+        // their own.
+        serving.freshness.follow_nobody();
+    }
+    let parts = Parts::of(config, place, chain, &serving, &reload.rates)?;
+    // The writer before the listeners: what the settings of the store refuse must end the start
+    // before a client connects.
+    let writing =
+        parts.writing(writer, config.retention, config.fsync_interval, config.unpacked_bytes)?;
+    Ok((parts, writing))
+}
+
 /// Opens the store, tells what recovery did, and takes the chain and rules that its stamp names.
 fn open_store(config: &Config, place: &StoreDir) -> Result<(Arc<Serving>, Writer), StartError> {
-    let Opened { writer, reader, notes, .. } = open(config, place.path())?;
-    notes.iter().for_each(|note| warn!(target: observe::log::NOTES, note, "store recovered"));
-    let serving = Arc::new(Serving::new(reader));
-    if let Some(stamp) = writer.stamp() {
-        serving.identify(stamp.identity);
-        serving.set_rules(rules_of_stamp(stamp.rules));
-    }
+    let Opened { writer, reader, .. } = open_and_log(config, place.path())?;
+    let serving = serving_of(reader, &writer);
     describe_store(&serving, place.path());
     Ok((serving, writer))
+}
+
+/// Starts the listeners, and says on standard output where they are.
+async fn listen(
+    parts: &Parts,
+    (config, place): (&Config, &StoreDir),
+    (below, inherited): (Option<Arc<dyn Below>>, Inherited),
+    (reload, metrics): (&mut Reload, Option<PrometheusHandle>),
+) -> Result<Listeners, StartError> {
+    let keys = reload.read_keys(config)?;
+    let admin = Admin {
+        metrics: metrics.map(|recorder| metrics_page(recorder, keys.clone())),
+        ready: Arc::clone(&reload.ready),
+        ..parts.admin(config, place)
+    };
+    let access = reload.open_access_log(config)?;
+    reload.live.send_modify(|live| live.relay = parts.relay(config));
+    let live = (keys, access, reload.live.subscribe());
+    let front = Listeners::start(config, below, live, inherited, admin).await?;
+    // A program reads the lines of the access log there.
+    if config.log.access != Some(AccessTarget::Stdout) {
+        front.greet(&parts.chain, config);
+    }
+    Ok(front)
+}
+
+/// Starts the task that tells systemd of a first block, for which it waits.
+fn tell_service_manager(parts: &Parts, front: &Listeners) -> AbortOnDropHandle<()> {
+    let telling = service_manager::run(Arc::clone(&parts.serving), front.handoffs());
+    AbortOnDropHandle::new(tokio::spawn(telling))
 }
 
 /// Starts the thread that reads the store again and again, at a pace that a reload may change.
@@ -144,12 +161,7 @@ fn scrub(serving: &Arc<Serving>, place: &StoreDir, reload: &Reload, nice: i32) -
 }
 
 /// Ends following, the listeners and the writer, each within its time.
-async fn end(
-    following: Following,
-    front: Listeners,
-    (ingest, writer): (Ingest, thread::JoinHandle<()>),
-    reload: &Reload,
-) {
+async fn end(following: Following, front: Listeners, (ingest, writer): Writing, reload: &Reload) {
     // `--drain-timeout` is about responses: the store has time for its sync without it, too.
     let finish_timeout = reload.drain_timeout.max(ENDING_MAX);
     service_manager::stopping(reload.drain_timeout + finish_timeout + ENDING_MAX);
@@ -165,6 +177,21 @@ fn metrics_page(recorder: PrometheusHandle, keys: Option<LiveKeys>) -> MetricsPa
         Box::new(move || keys::render(&keys.load(), observe::help_of))
     };
     MetricsPage { recorder, keys: keys.map(render) }
+}
+
+/// Pushing and reading of an archive, which end in this order.
+#[cfg(feature = "archive")]
+type ArchiveGuards = (Option<Pusher>, Option<ReadThread>);
+
+/// Starts to read an archive and to push to it, as the settings say, until the guards are dropped.
+#[cfg(feature = "archive")]
+fn archive(
+    parts: &Parts,
+    config: &Config,
+    place: &StoreDir,
+) -> Result<(Option<Arc<dyn Below>>, ArchiveGuards), StartError> {
+    let (below, reading) = below(parts, config, place)?;
+    Ok((below, (parts.pusher(config, place)?, reading)))
 }
 
 /// Heights below the served range that an archive has, and the thread that reads them.
@@ -186,18 +213,22 @@ fn below(parts: &Parts, config: &Config, place: &StoreDir) -> Result<BelowAndThr
 
 #[cfg(not(feature = "archive"))]
 #[expect(clippy::unnecessary_wraps, reason = "as with the feature")]
-fn below(_: &Parts, _: &Config, _: &StoreDir) -> Result<(Option<Arc<dyn Below>>, ()), StartError> {
+fn archive(
+    _: &Parts,
+    _: &Config,
+    _: &StoreDir,
+) -> Result<(Option<Arc<dyn Below>>, ()), StartError> {
     Ok((None, ()))
 }
 
 /// Work beside serving, which ends when it is dropped.
 fn beside(
-    serving: &Arc<Serving>,
-    status: &Arc<Status>,
+    parts: &Parts,
     config: &Config,
     reload: &Reload,
     metrics: Option<PrometheusHandle>,
 ) -> [AbortOnDropHandle<()>; 5] {
+    let (serving, status) = (&parts.serving, &parts.status);
     let showing = tokio::spawn(progress::run(Arc::clone(serving), Arc::clone(status)));
     let keeping = tokio::spawn(memory_lock::run(Arc::clone(serving), config.lock_newest_bytes));
     let aging = head_age::run(Arc::clone(serving), Arc::clone(status), Arc::clone(&reload.ready));
@@ -222,7 +253,7 @@ struct Signals {
     hangup: Signal,
     /// Files that are being read again.
     reading: Option<JoinHandle<ReadFiles>>,
-    /// True if they may have changed since.
+    /// True if files are to be read again, once those are read.
     is_again: bool,
 }
 
@@ -237,6 +268,14 @@ impl Signals {
         })
     }
 
+    /// Waits for SIGTERM or SIGINT.
+    async fn end(terminate: &mut Signal, interrupt: &mut Signal) {
+        tokio::select! {
+            _ = terminate.recv() => info!("SIGTERM received"),
+            _ = interrupt.recv() => info!("SIGINT received"),
+        }
+    }
+
     /// Waits for SIGTERM or SIGINT, and reloads settings at SIGHUP. Returns other upstreams that the settings
     /// name; `None` at the end.
     async fn next(&mut self, reload: &mut Reload, rules: &[RelayRule]) -> Option<Upstreams> {
@@ -245,19 +284,9 @@ impl Signals {
                 self.reading = Some(reload.read());
             }
             tokio::select! {
-                _ = self.terminate.recv() => {
-                    info!("SIGTERM received");
-                    return None;
-                }
-                _ = self.interrupt.recv() => {
-                    info!("SIGINT received");
-                    return None;
-                }
+                () = Self::end(&mut self.terminate, &mut self.interrupt) => return None,
                 // A terminal sends it too when it closes: that is no wish to stop.
-                _ = self.hangup.recv() => match self.reading {
-                    None => self.reading = Some(reload.read()),
-                    Some(_) => self.is_again = true,
-                },
+                _ = self.hangup.recv() => self.is_again = true,
                 Some(read) = OptionFuture::from(self.reading.as_mut()) => {
                     self.reading = None;
                     // Files that are to be read again wait for the caller, who puts these upstreams into use.

@@ -45,8 +45,7 @@ pub fn run(args: &VerifyArgs) -> ExitCode {
     let admitted = match admitted_keys(&args.admit_keys) {
         Ok(admitted) => admitted,
         Err((name, why)) => {
-            // There is nowhere else to say it.
-            let _ = writeln!(io::stderr(), "neve: --admit-keys {name}: {why}");
+            complain(&format!("--admit-keys {name}: {why}"));
             return ExitCode::from(WRONG_USAGE);
         }
     };
@@ -54,11 +53,15 @@ pub fn run(args: &VerifyArgs) -> ExitCode {
         Ok(0) => ExitCode::from(CLEAN),
         Ok(_) => ExitCode::from(FINDINGS),
         Err(error) => {
-            // There is nowhere else to say it.
-            let _ = writeln!(io::stderr(), "neve: cannot verify: {error}");
+            complain(&format!("cannot verify: {error}"));
             ExitCode::from(COULD_NOT_LOOK)
         }
     }
+}
+
+/// Writes to standard error, which may be closed.
+fn complain(text: &str) {
+    let _ = writeln!(io::stderr(), "neve: {text}"); // there is nowhere else to say it
 }
 
 fn verify(

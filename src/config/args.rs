@@ -233,8 +233,8 @@ fn settings<T: Tables>(command: Command) -> Command {
     })
 }
 
-fn arg(setting: &Setting, heading: &'static str) -> Arg {
-    let kind = &setting.kind;
+/// Flag of a setting, with its variable and its help.
+fn described(setting: &Setting, heading: &'static str) -> Arg {
     let default = setting.shown_default().map(|text| format!(" [default: {text}]"));
     let default = default.unwrap_or_default();
     let arg = Arg::new(setting.name)
@@ -245,10 +245,14 @@ fn arg(setting: &Setting, heading: &'static str) -> Arg {
         // clap would show the value of the variable, and that may be a key.
         .hide_env(true)
         .hide_short_help(!setting.brief);
-    let arg = match setting.variable() {
+    match setting.variable() {
         Some(variable) => arg.env(variable),
         None => arg,
-    };
+    }
+}
+
+fn arg(setting: &Setting, heading: &'static str) -> Arg {
+    let (kind, arg) = (&setting.kind, described(setting, heading));
     if kind.switch {
         // As text: clap would blame a wrong variable on the flag, and the table of settings checks it anyway.
         return arg.action(ArgAction::SetTrue).value_parser(value_parser!(String));

@@ -104,11 +104,7 @@ impl Endpoint {
         };
         let authority = uri.authority().ok_or_else(|| format!("no host; {example}"))?;
         check_authority(authority)?;
-        let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
-        let (rpc_path, ws_path) = match path {
-            "/" => (RPC_PATH.to_owned(), WS_PATH.to_owned()),
-            path => (path.to_owned(), ws_path(path)),
-        };
+        let (rpc_path, ws_path) = paths(&uri);
         let build = |scheme: &str, path: String| {
             let uri = Uri::builder().scheme(scheme).authority(authority.clone());
             uri.path_and_query(path).build().map(Address).map_err(|error| error.to_string())
@@ -219,6 +215,14 @@ fn node_prefix(path: &str) -> Option<&str> {
     let (before, name) = chain.rsplit_once('/')?;
     let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
     before.strip_suffix("/ext/bc").filter(|_| is_name)
+}
+
+/// Paths of JSON-RPC and of the WebSocket: a base address has the node's own.
+fn paths(uri: &Uri) -> (String, String) {
+    match uri.path_and_query().map_or("/", PathAndQuery::as_str) {
+        "/" => (RPC_PATH.to_owned(), WS_PATH.to_owned()),
+        path => (path.to_owned(), ws_path(path)),
+    }
 }
 
 /// `.../rpc` becomes `.../ws`; another path stays, as providers do that serve both on one.

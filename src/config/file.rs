@@ -60,14 +60,10 @@ impl SettingsFile {
                 Err(why) => mistakes.push((at, why)),
             }
         }
-        // By lines: the table has the order of its keys.
-        mistakes.sort();
-        let lines = mistakes.iter().map(|(at, why)| format!("{path}:{at}: {why}"));
-        let lines: Vec<_> = lines.collect();
-        if lines.is_empty() {
+        if mistakes.is_empty() {
             Ok(Self { path: path.into(), entries })
         } else {
-            Err(ConfigError::File(lines.join("\n")))
+            Err(refused(path, mistakes))
         }
     }
 
@@ -76,6 +72,14 @@ impl SettingsFile {
         let (texts, line) = self.entries.get(name)?;
         Some(FileEntry { texts: texts.clone(), path: Arc::clone(&self.path), line: *line })
     }
+}
+
+/// Makes one error of mistakes, each with its line.
+fn refused(path: &str, mut mistakes: Vec<(usize, String)>) -> ConfigError {
+    // By lines: the table has the order of its keys.
+    mistakes.sort();
+    let lines = mistakes.iter().map(|(at, why)| format!("{path}:{at}: {why}"));
+    ConfigError::File(lines.collect::<Vec<_>>().join("\n"))
 }
 
 /// Reads a key and its value.
@@ -91,14 +95,8 @@ fn entry(
     if setting.flag_only {
         return Err(format!("{key} is a flag only; remove this line"));
     }
-    let texts = texts(setting, value).ok_or_else(|| {
-        let form = match (setting.kind.switch, setting.kind.many) {
-            (true, _) => "true or false",
-            (_, true) => "a string, or a list of strings",
-            _ => "a string or a number",
-        };
-        format!("{key}: no value of the right type; write {form}")
-    })?;
+    let wrong = || format!("{key}: no value of the right type; write {}", form(setting));
+    let texts = texts(setting, value).ok_or_else(wrong)?;
     for text in &texts {
         setting.kind.check(text).map_err(|why| {
             // The error goes to a terminal or a log.
@@ -107,6 +105,15 @@ fn entry(
         })?;
     }
     Ok((setting, texts))
+}
+
+/// Types of values that a setting may have.
+fn form(setting: &Setting) -> &'static str {
+    match (setting.kind.switch, setting.kind.many) {
+        (true, _) => "true or false",
+        (_, true) => "a string, or a list of strings",
+        _ => "a string or a number",
+    }
 }
 
 fn texts(setting: &Setting, value: &DeValue<'_>) -> Option<Vec<String>> {

@@ -47,37 +47,37 @@ fn rules_test() -> String {
                     rule_files: [neve.rules.yml]\nevaluation_interval: 1m\ntests:\n"
             .to_owned();
     for alert in ALERTS {
-        let minutes = if alert.hold.ends_with('h') { 119 } else { 55 };
         file += "  - interval: 1m\n    input_series:\n";
-        for (series, values) in alert.fires {
-            write!(
-                file,
-                "      - series: {}\n        values: {}\n",
-                quoted(series),
-                quoted(values)
-            )
-            .expect("a string grows");
-        }
-        write!(
-            file,
-            "    alert_rule_test:\n      - eval_time: {minutes}m\n        alertname: {}\n        exp_alerts:\n          \
-             - exp_labels:\n",
-            alert.name
-        )
-        .expect("a string grows");
-        for (label, value) in labels(alert) {
-            writeln!(file, "              {label}: {}", quoted(value)).expect("a string grows");
-        }
-        write!(
-            file,
-            "            exp_annotations:\n              summary: {}\n              runbook: {}\n",
-            quoted(alert.summary),
-            anchor(alert)
-        )
-        .expect("a string grows");
+        file.extend(alert.fires.iter().map(|(series, values)| input_series(series, values)));
+        file += &expected(alert);
     }
     file += &quiet();
     file
+}
+
+fn input_series(series: &str, values: &str) -> String {
+    format!("      - series: {}\n        values: {}\n", quoted(series), quoted(values))
+}
+
+/// The alert that fires on its series, in the test of the rules.
+fn expected(alert: &Alert) -> String {
+    let minutes = if alert.hold.ends_with('h') { 119 } else { 55 };
+    let mut test = format!(
+        "    alert_rule_test:\n      - eval_time: {minutes}m\n        alertname: {}\n        exp_alerts:\n          \
+         - exp_labels:\n",
+        alert.name
+    );
+    for (label, value) in labels(alert) {
+        writeln!(test, "              {label}: {}", quoted(value)).expect("a string grows");
+    }
+    write!(
+        test,
+        "            exp_annotations:\n              summary: {}\n              runbook: {}\n",
+        quoted(alert.summary),
+        anchor(alert)
+    )
+    .expect("a string grows");
+    test
 }
 
 /// Labels of the alert that fires: those of its series, less what the expression adds up.
@@ -92,58 +92,59 @@ fn labels(alert: &Alert) -> Vec<(&'static str, &'static str)> {
     own.chain([("severity", alert.severity.word())]).collect()
 }
 
+/// Series of a neve that is well.
+const QUIET: [(&str, &str); 41] = [
+    ("up", "1x60"),
+    ("neve_lag_heights", "10x60"),
+    ("neve_upstream_silence_seconds", "60x60"),
+    ("neve_head_age_seconds", "60x60"),
+    ("neve_store_writable", "1x60"),
+    ("neve_disk_free_bytes", "2147483648x60"),
+    ("neve_blocks_rejected_total", "3x60"),
+    ("neve_blocks_withdrawn_total", "3x60"),
+    ("neve_unsettled_heights", "100x60"),
+    ("neve_upstream_up", "1x60"),
+    ("neve_upstream_unknown_upgrade_seconds", "5184000x60"),
+    ("neve_upstream_disagreements_total", "3x60"),
+    ("neve_store_damaged_records_total", "3x60"),
+    ("neve_store_unrepaired_records", "0x60"),
+    ("neve_store_gap_heights", "0x60"),
+    ("neve_store_quarantined_files", "0x60"),
+    ("neve_store_lost_files_total", "0x60"),
+    ("neve_client_refused_reservations_total", "7x60"),
+    ("neve_offload_refused_requests_total", "7x60"),
+    ("neve_memory_anonymous_bytes", "721420288x60"),
+    ("neve_major_page_faults_total", "0+600x60"),
+    ("neve_access_log_lines_total{outcome=\"written\"}", "0+50x60"),
+    ("neve_access_log_lines_total{outcome=\"dropped\"}", "7x60"),
+    ("neve_access_log_lines_total{outcome=\"failed\"}", "7x60"),
+    ("neve_archive_push_failing", "0x60"),
+    ("neve_archive_bad_files", "0x60"),
+    ("neve_archive_held_bytes", "8x60"),
+    ("neve_archive_held_limit_bytes", "16x60"),
+    ("neve_archive_lost_heights_total", "3x60"),
+    ("neve_archive_backlog_bytes", "1073741824x60"),
+    ("neve_archive_manifest_put_timestamp_seconds", "0x60"),
+    ("neve_archive_breaker_state", "0x60"),
+    ("neve_archive_read_errors_total{reason=\"failed\"}", "0+5x60"),
+    ("neve_archive_read_errors_total{reason=\"paused\"}", "0+60x60"),
+    ("neve_archive_read_duration_seconds_bucket{le=\"1\"}", "0+60x60"),
+    ("neve_archive_read_duration_seconds_bucket{le=\"+Inf\"}", "0+60x60"),
+    ("neve_archive_refused_reads_total", "7x60"),
+    ("neve_archive_proven_segments_total{outcome=\"rejected\"}", "3x60"),
+    ("neve_archive_refused_pages_total", "3x60"),
+    ("neve_rpc_calls_total{outcome=\"hit\"}", "0+50x60"),
+    ("neve_rpc_calls_total{outcome=\"miss\"}", "0+50x60"),
+];
+
 /// A neve that is well: no alert fires.
 fn quiet() -> String {
-    let series = [
-        ("up", "1x60"),
-        ("neve_lag_heights", "10x60"),
-        ("neve_upstream_silence_seconds", "60x60"),
-        ("neve_head_age_seconds", "60x60"),
-        ("neve_store_writable", "1x60"),
-        ("neve_disk_free_bytes", "2147483648x60"),
-        ("neve_blocks_rejected_total", "3x60"),
-        ("neve_blocks_withdrawn_total", "3x60"),
-        ("neve_unsettled_heights", "100x60"),
-        ("neve_upstream_up", "1x60"),
-        ("neve_upstream_unknown_upgrade_seconds", "5184000x60"),
-        ("neve_upstream_disagreements_total", "3x60"),
-        ("neve_store_damaged_records_total", "3x60"),
-        ("neve_store_unrepaired_records", "0x60"),
-        ("neve_store_gap_heights", "0x60"),
-        ("neve_store_quarantined_files", "0x60"),
-        ("neve_store_lost_files_total", "0x60"),
-        ("neve_client_refused_reservations_total", "7x60"),
-        ("neve_offload_refused_requests_total", "7x60"),
-        ("neve_memory_anonymous_bytes", "721420288x60"),
-        ("neve_major_page_faults_total", "0+600x60"),
-        ("neve_access_log_lines_total{outcome=\"written\"}", "0+50x60"),
-        ("neve_access_log_lines_total{outcome=\"dropped\"}", "7x60"),
-        ("neve_access_log_lines_total{outcome=\"failed\"}", "7x60"),
-        ("neve_archive_push_failing", "0x60"),
-        ("neve_archive_bad_files", "0x60"),
-        ("neve_archive_held_bytes", "8x60"),
-        ("neve_archive_held_limit_bytes", "16x60"),
-        ("neve_archive_lost_heights_total", "3x60"),
-        ("neve_archive_backlog_bytes", "1073741824x60"),
-        ("neve_archive_manifest_put_timestamp_seconds", "0x60"),
-        ("neve_archive_breaker_state", "0x60"),
-        ("neve_archive_read_errors_total{reason=\"failed\"}", "0+5x60"),
-        ("neve_archive_read_errors_total{reason=\"paused\"}", "0+60x60"),
-        ("neve_archive_read_duration_seconds_bucket{le=\"1\"}", "0+60x60"),
-        ("neve_archive_read_duration_seconds_bucket{le=\"+Inf\"}", "0+60x60"),
-        ("neve_archive_refused_reads_total", "7x60"),
-        ("neve_archive_proven_segments_total{outcome=\"rejected\"}", "3x60"),
-        ("neve_archive_refused_pages_total", "3x60"),
-        ("neve_rpc_calls_total{outcome=\"hit\"}", "0+50x60"),
-        ("neve_rpc_calls_total{outcome=\"miss\"}", "0+50x60"),
-    ];
     let mut test = "  - interval: 1m\n    input_series:\n".to_owned();
-    for (series, values) in series {
+    for (series, values) in QUIET {
         let (name, more) = series.trim_end_matches('}').split_once('{').unwrap_or((series, ""));
         let comma = if more.is_empty() { "" } else { ", " };
-        let series = quoted(&format!("{name}{{job=\"neve\", instance=\"a\"{comma}{more}}}"));
-        write!(test, "      - series: {series}\n        values: {}\n", quoted(values))
-            .expect("a string grows");
+        let series = format!("{name}{{job=\"neve\", instance=\"a\"{comma}{more}}}");
+        test += &input_series(&series, values);
     }
     test += "    alert_rule_test:\n";
     for alert in ALERTS {
@@ -159,28 +160,29 @@ fn page() -> String {
                     [packaging/prometheus](../../packaging/prometheus/neve.rules.yml). [Recover](../operating/recover.md) explains the\n\
                     messages of the log. `page`: clients notice, or soon will. `ticket`: look at it within a day.\n"
         .to_owned();
-    for alert in ALERTS {
-        write!(
-            page,
-            "\n## {}\n\n{} Severity: `{}`.\n\n```promql\n{}\n```\n\n",
-            alert.name,
-            alert.summary,
-            alert.severity.word(),
-            alert.expr
-        )
-        .expect("a string grows");
-        match alert.hold {
-            "0m" => page += "It fires at once.\n\n",
-            hold => {
-                writeln!(page, "It fires once that has held for {hold}.\n")
-                    .expect("a string grows");
-            }
-        }
-        for (at, step) in alert.steps.iter().enumerate() {
-            writeln!(page, "{}. {step}", at + 1).expect("a string grows");
+    page.extend(ALERTS.iter().map(section));
+    page
+}
+
+/// The section of an alert: its meaning, its expression and the steps of a repair.
+fn section(alert: &Alert) -> String {
+    let mut text = format!(
+        "\n## {}\n\n{} Severity: `{}`.\n\n```promql\n{}\n```\n\n",
+        alert.name,
+        alert.summary,
+        alert.severity.word(),
+        alert.expr
+    );
+    match alert.hold {
+        "0m" => text += "It fires at once.\n\n",
+        hold => {
+            writeln!(text, "It fires once that has held for {hold}.\n").expect("a string grows");
         }
     }
-    page
+    for (at, step) in alert.steps.iter().enumerate() {
+        writeln!(text, "{}. {step}", at + 1).expect("a string grows");
+    }
+    text
 }
 
 #[cfg(test)]

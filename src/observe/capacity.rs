@@ -175,15 +175,20 @@ fn shown(mut files: Vec<(u64, u64, &'static str)>, range: RangeInclusive<u64>) -
         }
     }
     if stretches.len() > STRETCHES_MAX {
-        let sum = |tier: &'static str| {
-            let own = stretches.iter().filter(|(one, _)| *one == tier);
-            (tier, own.map(|(_, heights)| heights).sum::<u64>())
-        };
-        stretches = ["packed", "sealed", "active"].map(sum).to_vec();
+        stretches = sums(&stretches);
     }
     stretches.retain(|(_, heights)| *heights > 0);
     let entry = |(tier, heights)| json!({ "tier": tier, "heights": heights });
     stretches.into_iter().map(entry).collect()
+}
+
+/// Heights of each tier in all stretches.
+fn sums(stretches: &[(&str, u64)]) -> Vec<(&'static str, u64)> {
+    let sum = |tier: &'static str| {
+        let own = stretches.iter().filter(|(one, _)| *one == tier);
+        (tier, own.map(|(_, heights)| heights).sum::<u64>())
+    };
+    ["packed", "sealed", "active"].map(sum).to_vec()
 }
 
 #[cfg(test)]

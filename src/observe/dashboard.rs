@@ -117,11 +117,19 @@ impl Grid {
         self.column = 0;
     }
 
-    fn panel(&mut self, title: &str, help: &str, unit: &str, targets: &[(String, String)]) {
+    /// Place of the next panel, from which on the one after it has another.
+    fn place(&mut self) -> Value {
         if self.column + PANEL.0 > WIDTH {
             self.column = 0;
             self.line += PANEL.1;
         }
+        let place = json!({ "x": self.column, "y": self.line, "w": PANEL.0, "h": PANEL.1 });
+        self.column += PANEL.0;
+        place
+    }
+
+    fn panel(&mut self, title: &str, help: &str, unit: &str, targets: &[(String, String)]) {
+        let place = self.place();
         let source = json!({ "type": "prometheus", "uid": "${datasource}" });
         let targets = targets.iter().zip('A'..).map(|((expr, legend), id)| {
             json!({ "refId": id, "expr": expr, "legendFormat": legend, "datasource": source })
@@ -137,9 +145,8 @@ impl Grid {
             "fieldConfig": { "defaults": { "unit": unit, "min": 0 }, "overrides": [] },
             "options": { "legend": { "calcs": [], "displayMode": "list", "placement": "bottom", "showLegend": true } },
             "targets": targets,
-            "gridPos": { "x": self.column, "y": self.line, "w": PANEL.0, "h": PANEL.1 },
+            "gridPos": place,
         }));
-        self.column += PANEL.0;
     }
 }
 
@@ -199,18 +206,23 @@ fn dashboard() -> Value {
             grid.panel(title, &metric.help(), unit(metric), &targets(metric));
         }
     }
+    json!({
+        "uid": "neve", "title": "neve", "tags": ["avalanche"], "timezone": "browser", "schemaVersion": 39,
+        "editable": true, "refresh": "10s", "time": { "from": "now-1h", "to": "now" },
+        "templating": { "list": variables() },
+        "panels": grid.panels,
+    })
+}
+
+/// Choices at the top of the dashboard.
+fn variables() -> [Value; 2] {
     let source = json!({ "name": "datasource", "type": "datasource", "query": "prometheus", "label": "Data source" });
     let instance = json!({
         "name": "instance", "type": "query", "label": "Instance", "multi": true, "includeAll": true, "allValue": ".*",
         "query": "label_values(neve_build_info, instance)", "refresh": 2,
         "datasource": { "type": "prometheus", "uid": "${datasource}" },
     });
-    json!({
-        "uid": "neve", "title": "neve", "tags": ["avalanche"], "timezone": "browser", "schemaVersion": 39,
-        "editable": true, "refresh": "10s", "time": { "from": "now-1h", "to": "now" },
-        "templating": { "list": [source, instance] },
-        "panels": grid.panels,
-    })
+    [source, instance]
 }
 
 #[cfg(test)]

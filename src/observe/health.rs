@@ -19,7 +19,8 @@ use super::metrics::MetricsPage;
 use super::process::{self, Memory};
 use crate::config::settings::LiveReady;
 use crate::shared::{
-    IngestBudget, MemoryBudget, Serving, StageTimes, Status, ThreadCounters, UpstreamStatus,
+    IngestBudget, MemoryBudget, PushStatus, Serving, StageTimes, Status, ThreadCounters,
+    UpstreamStatus,
 };
 
 mod readiness;
@@ -209,12 +210,7 @@ impl Admin {
                 "segments": {
                     "accepted": archive.accepted, "rejected": archive.refused, "error": archive.error,
                 },
-                "push": archive.push.map(|push| json!({
-                    "min_height": push.heights.map(|heights| heights.0),
-                    "max_height": push.heights.map(|heights| heights.1),
-                    "backlog": { "heights": push.backlog.0, "bytes": push.backlog.1 },
-                    "error": push.error,
-                })),
+                "push": archive.push.as_ref().map(push),
             })
         })
     }
@@ -262,41 +258,13 @@ impl Admin {
     fn metrics(&self) -> String {
         super::metrics::publish(&self.thread_counters);
         super::metrics::publish_memory(&self.memory);
-        let range = self.serving.reader.range();
-        let usage = self.serving.reader.usage();
-        set("neve_first_height", range.as_ref().map(|range| *range.start()));
-        set("neve_head_height", range.as_ref().map(|range| *range.end()));
-        set("neve_settled_height", self.verified());
-        set("neve_unsettled_heights", self.unverified());
-        set("neve_upstream_head_height", self.upstream_head());
-        set("neve_lag_heights", self.lag());
-        // Without upstreams silence and age of a head mean nothing: alerts on both would never end.
-        if !self.serving.freshness.follows_nobody() {
-            // Infinite before the first answer, so that alerts on silence hold then, too.
-            let silence = self.status.silence().map_or(f64::INFINITY, |time| time.as_secs_f64());
-            gauge!("neve_upstream_silence_seconds").set(silence);
-            let age = self.serving.freshness.head_age();
-            age.into_iter().for_each(|age| gauge!("neve_head_age_seconds").set(age.as_secs_f64()));
-        }
+        self.height_metrics();
         self.upstream_metrics();
         set("neve_ingest_reserved_bytes", Some(self.budget.taken()));
         let backfill = self.status.backfill().into_iter();
         backfill.for_each(|at| gauge!("neve_backfill_remaining_heights").set(at.remaining_gauge()));
         set("neve_upstream_ws_connected", Some(self.status.ws_live().into()));
-        set("neve_store_bytes", Some(usage.disk_bytes));
-        set("neve_store_segments", Some(usage.segments as u64));
-        set("neve_store_packed_heights", Some(usage.packed_blocks));
-        set("neve_store_packed_bytes", Some(usage.packed_bytes));
-        counter!("neve_store_unpacked_bytes_total").absolute(neve_store::unpacked_bytes());
-        counter!("neve_store_damaged_records_total").absolute(neve_store::damages_found());
-        set("neve_store_unrepaired_records", Some(self.serving.reader.damaged_records()));
-        set("neve_store_quarantined_files", Some(usage.quarantined));
-        set("neve_store_quarantined_bytes", Some(usage.quarantined_bytes));
-        let gap = self.serving.reader.gap().map_or(0, |gap| gap.end - gap.start);
-        set("neve_store_gap_heights", Some(gap));
-        set("neve_disk_free_bytes", neve_store::disk::free_bytes(&self.data_dir).ok());
-        let writable = self.status.words().store_error.is_none();
-        set("neve_store_writable", Some(writable.into()));
+        self.store_metrics();
         set("neve_ingest_queue_bytes", Some(self.queue_bytes.load(Ordering::Relaxed)));
         set("neve_http_connections", Some(self.connections.load(Ordering::Relaxed) as u64));
         set("neve_mirror_connections", self.mirrors.open().map(|open| open as u64));
@@ -313,6 +281,43 @@ impl Admin {
 }
 
 impl Admin {
+    /// Gauges of the served range and its head.
+    fn height_metrics(&self) {
+        let range = self.serving.reader.range();
+        set("neve_first_height", range.as_ref().map(|range| *range.start()));
+        set("neve_head_height", range.as_ref().map(|range| *range.end()));
+        set("neve_settled_height", self.verified());
+        set("neve_unsettled_heights", self.unverified());
+        set("neve_upstream_head_height", self.upstream_head());
+        set("neve_lag_heights", self.lag());
+        // Without upstreams silence and age of a head mean nothing: alerts on both would never end.
+        if !self.serving.freshness.follows_nobody() {
+            // Infinite before the first answer, so that alerts on silence hold then, too.
+            let silence = self.status.silence().map_or(f64::INFINITY, |time| time.as_secs_f64());
+            gauge!("neve_upstream_silence_seconds").set(silence);
+            let age = self.serving.freshness.head_age();
+            age.into_iter().for_each(|age| gauge!("neve_head_age_seconds").set(age.as_secs_f64()));
+        }
+    }
+
+    fn store_metrics(&self) {
+        let usage = self.serving.reader.usage();
+        set("neve_store_bytes", Some(usage.disk_bytes));
+        set("neve_store_segments", Some(usage.segments as u64));
+        set("neve_store_packed_heights", Some(usage.packed_blocks));
+        set("neve_store_packed_bytes", Some(usage.packed_bytes));
+        counter!("neve_store_unpacked_bytes_total").absolute(neve_store::unpacked_bytes());
+        counter!("neve_store_damaged_records_total").absolute(neve_store::damages_found());
+        set("neve_store_unrepaired_records", Some(self.serving.reader.damaged_records()));
+        set("neve_store_quarantined_files", Some(usage.quarantined));
+        set("neve_store_quarantined_bytes", Some(usage.quarantined_bytes));
+        let gap = self.serving.reader.gap().map_or(0, |gap| gap.end - gap.start);
+        set("neve_store_gap_heights", Some(gap));
+        set("neve_disk_free_bytes", neve_store::disk::free_bytes(&self.data_dir).ok());
+        let writable = self.status.words().store_error.is_none();
+        set("neve_store_writable", Some(writable.into()));
+    }
+
     /// A series for each upstream, and for each stage of ingest.
     fn upstream_metrics(&self) {
         for one in self.status.upstreams() {
@@ -337,6 +342,16 @@ impl Admin {
             gauge!("neve_ingest_stage_seconds_total", "stage" => stage).set(time.as_secs_f64());
         }
     }
+}
+
+/// The push to an archive as /health has it.
+fn push(push: &PushStatus) -> Value {
+    json!({
+        "min_height": push.heights.map(|heights| heights.0),
+        "max_height": push.heights.map(|heights| heights.1),
+        "backlog": { "heights": push.backlog.0, "bytes": push.backlog.1 },
+        "error": push.error,
+    })
 }
 
 /// An upstream as /health has it.

@@ -106,18 +106,8 @@ pub(crate) fn publish_memory(memory: &MemoryBudget) {
 
 /// Adds up what the serving threads have counted.
 pub(crate) fn publish(thread_counters: &[Arc<ThreadCounters>]) {
-    // Sums are set, not added: a second scrape at the same time must not count them twice. Series
-    // begin with their first event, because methods times outcomes would be hundreds of empty ones.
-    for (method, label) in MethodLabel::all() {
-        for (outcome, name) in OUTCOMES.into_iter().enumerate() {
-            let sum =
-                thread_counters.iter().map(|counters| counters.calls(method, outcome)).sum::<u64>();
-            if sum > 0 {
-                counter!("neve_rpc_calls_total", "method" => label, "outcome" => name)
-                    .absolute(sum);
-            }
-        }
-    }
+    // Sums are set, not added: a second scrape at the same time must not count them twice.
+    publish_calls(thread_counters);
     publish_misses(thread_counters);
     let sum = |count: fn(&ThreadCounters) -> &std::sync::atomic::AtomicU64| {
         let load = |counters: &Arc<ThreadCounters>| {
@@ -133,6 +123,21 @@ pub(crate) fn publish(thread_counters: &[Arc<ThreadCounters>]) {
     publish_responses(thread_counters);
     publish_refusals(thread_counters);
     publish_websockets(thread_counters);
+}
+
+fn publish_calls(thread_counters: &[Arc<ThreadCounters>]) {
+    // Series begin with their first event, because methods times outcomes would be hundreds of
+    // empty ones.
+    for (method, label) in MethodLabel::all() {
+        for (outcome, name) in OUTCOMES.into_iter().enumerate() {
+            let sum =
+                thread_counters.iter().map(|counters| counters.calls(method, outcome)).sum::<u64>();
+            if sum > 0 {
+                counter!("neve_rpc_calls_total", "method" => label, "outcome" => name)
+                    .absolute(sum);
+            }
+        }
+    }
 }
 
 fn publish_misses(thread_counters: &[Arc<ThreadCounters>]) {

@@ -13,8 +13,8 @@ use super::pull::pulled;
 use super::upkeep;
 use crate::archive::write::{Progress, Pushed, Writer, push};
 use crate::archive::{
-    ArchiveCheck, ArchiveFinding, BadFile, CheckEvent, Failed, HeldManifest, Proving, Verified,
-    packed_files, verify_from,
+    ArchiveCheck, ArchiveFinding, ArchiveStore, BadFile, CheckEvent, Failed, HeldManifest, Proving,
+    Verified, packed_files, verify_from,
 };
 use crate::commands::config::USAGE;
 use crate::config::{ArchiveArgs, ArchiveCommand, ArchivePlace, ArchiveWriter};
@@ -33,16 +33,7 @@ pub fn run(args: &ArchiveArgs) -> ExitCode {
         complain(&why);
         return ExitCode::from(USAGE);
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let done = match runtime {
-        Ok(runtime) => {
-            let done = runtime.block_on(command(&args.command));
-            runtime.shutdown_background(); // a read of a stalled mount may never end
-            done
-        }
-        Err(error) => Err(format!("cannot start a runtime: {error}")),
-    };
-    match done {
+    match run_in_runtime(&args.command) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::from(FINDINGS),
         Err(why) => {
@@ -50,6 +41,14 @@ pub fn run(args: &ArchiveArgs) -> ExitCode {
             ExitCode::from(COULD_NOT)
         }
     }
+}
+
+fn run_in_runtime(command: &ArchiveCommand) -> Result<u64, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("cannot start a runtime: {error}"))?;
+    let done = runtime.block_on(self::command(command));
+    runtime.shutdown_background(); // a read of a stalled mount may never end
+    done
 }
 
 /// Archive of a command.
@@ -94,11 +93,7 @@ async fn command(command: &ArchiveCommand) -> Result<u64, String> {
 /// Pushes. Returns the number of packed files that the archive lacks afterwards: set aside, or behind a gap.
 async fn pushed(dir: &Path, writer: &ArchiveWriter, place: &ArchivePlace) -> Result<u64, String> {
     let text = |failed: Failed| failed.to_string();
-    // Threads that this one starts have its priority. A push at the usual one is a push, too. The call sets a value: it
-    // would make the push of `nice -n 19` quicker.
-    if getpriority_process(None).is_ok_and(|nice| nice < PUSH_NICE) {
-        let _ = setpriority_process(None, PUSH_NICE);
-    }
+    lower_priority();
     let (archive, options) = (opened(place)?, write_options(writer, place, Some(dir))?);
     let writer = Writer::begin(&archive, &options).await.map_err(text)?;
     let progress = |event: Progress<'_>| match event {
@@ -119,6 +114,14 @@ async fn pushed(dir: &Path, writer: &ArchiveWriter, place: &ArchivePlace) -> Res
     Ok(pushed.bad + pushed.apart)
 }
 
+/// Gives this thread, and those that it starts from now on, the priority of a push.
+fn lower_priority() {
+    // A push at the usual one is a push, too. The call sets a value: it would make the push of `nice -n 19` quicker.
+    if getpriority_process(None).is_ok_and(|nice| nice < PUSH_NICE) {
+        let _ = setpriority_process(None, PUSH_NICE);
+    }
+}
+
 async fn verified(
     place: &ArchivePlace,
     dir: Option<&Path>,
@@ -131,6 +134,19 @@ async fn verified(
         complain(&format!("{}: not used: {why}", path.display()));
     }
     let local = local.map(|local| local.files);
+    let check = ArchiveCheck { local: local.as_deref(), proving, from };
+    let verified = checked(&archive, check, place).await?;
+    let line =
+        if place.json { verified_json(&verified).to_string() } else { verified_text(&verified) };
+    say(&line).map(|()| verified.findings)
+}
+
+/// Reads the archive, and says each finding.
+async fn checked(
+    archive: &ArchiveStore,
+    check: ArchiveCheck<'_>,
+    place: &ArchivePlace,
+) -> Result<Verified, String> {
     let mut unwritten = Ok(());
     let tell = |event: CheckEvent<'_>| match event {
         CheckEvent::Found(finding) if unwritten.is_ok() => {
@@ -139,13 +155,9 @@ async fn verified(
         CheckEvent::Found(_) => {}
         CheckEvent::Read(done) => complain(&progress_text(done)),
     };
-    let check = ArchiveCheck { local: local.as_deref(), proving, from };
-    let verified = verify_from(&archive, check, tell).await.map_err(text)?;
+    let verified = verify_from(archive, check, tell).await.map_err(|failed| failed.to_string())?;
     // After the work: a closed pipe must not leave a repair half done.
-    unwritten?;
-    let line =
-        if place.json { verified_json(&verified).to_string() } else { verified_text(&verified) };
-    say(&line).map(|()| verified.findings)
+    unwritten.map(|()| verified)
 }
 
 /// Says what was read, and how a check that is cut off goes on.

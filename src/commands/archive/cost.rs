@@ -48,20 +48,25 @@ pub(crate) struct Cost {
     pub(crate) reads: [ReadCost; 3],
 }
 
-/// Returns the cost of an archive.
-pub(crate) fn cost(manifest: &Manifest, prices: &Prices) -> Cost {
+/// Objects and bytes of each kind.
+fn kinds(manifest: &Manifest) -> [(&'static str, Amount); 6] {
     let amount = |kind: Kind| {
         let of_kind = manifest.objects().filter(|(name, _)| name.kind == kind);
         of_kind.fold(Amount::default(), |sum, (_, bytes)| sum.with(1, bytes))
     };
-    let kinds = [
+    [
         ("segment", amount(Kind::Segment)),
         ("span", amount(Kind::Span)),
         ("pages", amount(Kind::Pages)),
         ("filter", amount(Kind::Filter)),
         ("terms", amount(Kind::Terms)),
         ("links", amount(Kind::Links)),
-    ];
+    ]
+}
+
+/// Returns the cost of an archive.
+pub(crate) fn cost(manifest: &Manifest, prices: &Prices) -> Cost {
+    let kinds = kinds(manifest);
     let all = kinds.iter().fold(Amount::default(), |sum, (_, of)| sum.with(of.objects, of.bytes));
     let [(_, segments), ..] = kinds;
     let million = 1e6;

@@ -5,21 +5,23 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use neve_archive::Manifest;
 use neve_store::residency::loaded;
-use neve_store::{Opened, Retention};
+use neve_store::{Opened, Retention, Writer};
 use serde_json::json;
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::output::{complain, heights_text, opened, say};
 use crate::archive::{Failed, identity_of};
-use crate::commands::start::{Parts, StartError, StoreDir, Upstreams, finish, open};
+use crate::commands::start::{Parts, StartError, StoreDir, Upstreams, finish, open, serving_of};
 use crate::config::settings::{Config, LiveRates, Rates, UpstreamConfig};
 use crate::config::{Anchor, ArchivePlace};
-use crate::ingest::rules_of_stamp;
+use crate::ingest::Ingest;
 use crate::shared::{Phase, Serving, Status};
 
 /// Time between two looks at the store, and two lines about progress.
@@ -49,7 +51,24 @@ pub(super) async fn pulled(
 ) -> Result<u64, String> {
     let held = opened(place)?.manifest().await.map_err(|failed| failed.to_string())?;
     let manifest = held.ok_or_else(|| Failed::NoManifest.to_string())?.manifest;
-    let flags = flags(dir, from, (place, manifest.range));
+    let config = settings(&flags(dir, from, (place, manifest.range)), anchor)?;
+    has_network(&config, &manifest)?;
+    crate::observe::log::start(&config.log);
+    let text = |error: StartError| error.to_string();
+    let store = StoreDir::of(&config).map_err(text)?;
+    let chain = Upstreams::of(&config.source, &[]).await.map_err(text)?;
+    let Opened { writer, reader, notes, .. } = open(&config, store.path()).map_err(text)?;
+    notes.iter().for_each(|note| complain(note));
+    let serving = serving_of(reader, &writer);
+    let goal = goal(&manifest, &serving, anchor, from)?;
+    let rates = LiveRates::new(ArcSwap::from_pointee(Rates::of(&config)));
+    let parts = Parts::of(&config, &store, chain, &serving, &rates).map_err(text)?;
+    let pull = Pull { serving, status: Arc::clone(&parts.status), goal, anchor };
+    pull.say(pull.follow(&config, &parts, writer).await?, place.json)
+}
+
+/// Settings of a pull: those of this machine's server, but for the flags.
+fn settings(flags: &[String], anchor: Option<Anchor>) -> Result<Config, String> {
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     // The settings of this machine's server may have a rule that evicts what a pull brings.
     let mut config =
@@ -58,37 +77,24 @@ pub(super) async fn pulled(
         // Settings of this machine's server may push, and begin at a block of their own.
         (archive.push, archive.anchor) = (None, anchor);
     }
-    has_network(&config, &manifest)?;
-    crate::observe::log::start(&config.log);
-    let text = |error: StartError| error.to_string();
-    let store = StoreDir::of(&config).map_err(text)?;
-    let chain = Upstreams::of(&config.source, &[]).await.map_err(text)?;
-    let Opened { writer, reader, notes, .. } = open(&config, store.path()).map_err(text)?;
-    notes.iter().for_each(|note| complain(note));
-    let serving = Arc::new(Serving::new(reader));
-    if let Some(stamp) = writer.stamp() {
-        serving.identify(stamp.identity);
-        serving.set_rules(rules_of_stamp(stamp.rules));
-    }
-    let goal = goal(&manifest, &serving, anchor, from)?;
-    let rates = LiveRates::new(ArcSwap::from_pointee(Rates::of(&config)));
-    let parts = Parts::of(&config, &store, chain, &serving, &rates).map_err(text)?;
-    // Nothing is packed: what comes is.
-    let started = parts.writing(writer, config.retention, config.fsync_interval, None);
-    let (ingest, writer) = started.map_err(|error| error.to_string())?;
-    let follower = parts.follower(&config, ingest.clone());
-    let following = tokio::spawn(follower.run());
-    let status = Arc::clone(&parts.status);
-    let pull = Pull { serving, status, goal, anchor };
-    let ended = pull.ended().await;
+    Ok(config)
+}
+
+/// Ends following, and closes the store.
+async fn close(
+    following: JoinHandle<()>,
+    ingest: Ingest,
+    writer: thread::JoinHandle<()>,
+) -> Result<(), String> {
     // Following has no end of its own. It is awaited, because the writer ends when the last handle
     // is gone.
     following.abort();
     let _ = following.await; // it was aborted
-    if !finish(ingest, writer, FINISH_TIME_MAX).await {
-        return Err("the store could not be closed as it should".to_owned());
+    if finish(ingest, writer, FINISH_TIME_MAX).await {
+        Ok(())
+    } else {
+        Err("the store could not be closed as it should".to_owned())
     }
-    pull.say(ended?, place.json)
 }
 
 /// Compares the chain of an archive with the network of the settings: an empty store has none that it could contradict.
@@ -132,7 +138,11 @@ fn goal(
         let why = "the store has no blocks: name one to begin at by --archive-anchor HEIGHT:HASH";
         return anchor.map(|_| goal).ok_or_else(|| why.to_owned());
     };
-    let begin = *range.start();
+    check_begin(manifest, *range.start(), goal).map(|()| goal)
+}
+
+/// Refuses a store that begins above the goal, and to which no segment of the archive can be added.
+fn check_begin(manifest: &Manifest, begin: u64, goal: u64) -> Result<(), String> {
     let below = begin.checked_sub(1).filter(|_| begin > goal);
     let joins = |below: u64| {
         let segment = manifest.segment_of(below);
@@ -146,10 +156,22 @@ fn goal(
              upstream fill it down to a multiple of {range}"
         ));
     }
-    Ok(goal)
+    Ok(())
 }
 
 impl Pull {
+    /// Follows the archive until all is here, or nothing comes any more, and closes the store. Returns the number of
+    /// rejected segments.
+    async fn follow(&self, config: &Config, parts: &Parts, writer: Writer) -> Result<u64, String> {
+        // Nothing is packed: what comes is.
+        let started = parts.writing(writer, config.retention, config.fsync_interval, None);
+        let (ingest, writer) = started.map_err(|error| error.to_string())?;
+        let following = tokio::spawn(parts.follower(config, ingest.clone()).run());
+        let ended = self.ended().await;
+        close(following, ingest, writer).await?;
+        ended
+    }
+
     /// Waits until all is here, or nothing comes any more. Returns the number of rejected segments.
     async fn ended(&self) -> Result<u64, String> {
         let (mut moved, mut told, mut seen) = (Instant::now(), Instant::now(), None);
@@ -162,17 +184,8 @@ impl Pull {
                 complain(&heights_text(heights));
                 told = Instant::now();
             }
-            let archive = self.status.archive().unwrap_or_default();
-            // Segments join at their end: below a rejected one no other can.
-            if archive.refused > 0 {
-                return Ok(archive.refused);
-            }
-            // Before the heights: a store that contradicts the anchor may have all of them.
-            if let Some(why) = archive.error.or(self.status.words().store_error.clone()) {
-                return Err(why);
-            }
-            if (self.anchor.is_none() || archive.is_begun) && self.has_goal(heights) {
-                return self.other_block().map_or(Ok(0), Err);
+            if let Some(end) = self.end(heights) {
+                return end;
             }
             // An archive that sends nothing any more would otherwise be waited for without an end.
             if moved.elapsed() > STALLED || self.status.phase() == Phase::Stopped {
@@ -180,6 +193,21 @@ impl Pull {
             }
             sleep(LOOK_EVERY).await;
         }
+    }
+
+    /// Returns the number of rejected segments if one is rejected or all are here, or the error that ends the pull.
+    fn end(&self, heights: Option<(u64, u64)>) -> Option<Result<u64, String>> {
+        let archive = self.status.archive().unwrap_or_default();
+        // Segments join at their end: below a rejected one no other can.
+        if archive.refused > 0 {
+            return Some(Ok(archive.refused));
+        }
+        // Before the heights: a store that contradicts the anchor may have all of them.
+        if let Some(why) = archive.error.or(self.status.words().store_error) {
+            return Some(Err(why));
+        }
+        let is_here = (self.anchor.is_none() || archive.is_begun) && self.has_goal(heights);
+        is_here.then(|| self.other_block().map_or(Ok(0), Err))
     }
 
     fn heights(&self) -> Option<(u64, u64)> {

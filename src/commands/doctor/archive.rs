@@ -16,31 +16,32 @@ pub(super) fn check(config: &Config) -> Option<Finding> {
     let key = archive.push.as_ref().and_then(|push| push.sign_key.as_deref());
     if let Some(Err(failed)) = key.map(SigningKey::read) {
         let text = format!("{}: {failed}", config.values.named("archive-sign-key"));
-        return Some(Finding::problem(
-            "archive",
-            text,
-            "correct the file, or let neve's user read it",
-        ));
+        return Some(wrong(text, "correct the file, or let neve's user read it"));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     let read = runtime.block_on(async { timeout(WITHIN, heights(archive)).await });
-    let wrong = |text: String, advice: &str| Some(Finding::problem("archive", text, advice));
-    let heights = match read {
-        Ok(Ok(heights)) => heights,
+    Some(match read {
+        Ok(Ok(Some(heights))) => judge(archive, heights),
+        Ok(Ok(None)) => wrong("it has no heights".to_owned(), "run neve archive push"),
         Ok(Err(failed)) => {
-            return wrong(failed.to_string(), "see the URL, the endpoint and the credentials");
+            wrong(failed.to_string(), "see the URL, the endpoint and the credentials")
         }
         Err(_) => {
             let text = format!("no manifest within {WITHIN:?}");
-            return wrong(text, "see whether the store can be reached from here");
+            wrong(text, "see whether the store can be reached from here")
         }
-    };
-    let Some((first, last)) = heights else {
-        return wrong("it has no heights".to_owned(), "run neve archive push");
-    };
+    })
+}
+
+fn wrong(text: String, advice: &str) -> Finding {
+    Finding::problem("archive", text, advice)
+}
+
+/// Compares the heights of an archive with the anchor.
+fn judge(archive: &ArchiveConfig, (first, last): (u64, u64)) -> Finding {
     let text = format!("{}: heights {first} to {last}", archive.url);
     match archive.anchor.filter(|anchor| !(first..=last).contains(&anchor.height)) {
-        None => Some(Finding::ok("archive", text)),
+        None => Finding::ok("archive", text),
         Some(anchor) => {
             let text = format!("{text}, without the anchor {}", anchor.height);
             wrong(text, "name a block that it has with --archive-anchor")

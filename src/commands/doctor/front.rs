@@ -102,14 +102,20 @@ impl Front {
                 let text = format!("{name}: {method} fails: {}", answer.shown());
                 Finding::problem("front", text, "see the log of the front, and curl neve itself")
             }
-            Ok(FrontResponse { source: Some(source), .. }) if source == "hit" => {
-                Finding::ok("front", format!("{name}: {method} comes from neve"))
-            }
-            Ok(FrontResponse { source: Some(source), .. }) => {
+            Ok(answer) => self.judge_source(answer.source.as_deref()),
+        }
+    }
+
+    /// Judges the source of a hit.
+    fn judge_source(&self, source: Option<&str>) -> Finding {
+        let (name, method) = (&self.name, HIT.0);
+        match source {
+            Some("hit") => Finding::ok("front", format!("{name}: {method} comes from neve")),
+            Some(source) => {
                 let text = format!("{name}: {method} does not come from neve, but by {source}");
                 Finding::warning("front", text, "see /ready of neve")
             }
-            Ok(_) => {
+            None => {
                 let text = format!("{name}: answers {method}, without the header {SOURCE}");
                 let advice = "let the front pass it on, or see whether neve counts the request";
                 Finding::warning("front", text, advice)

@@ -39,18 +39,17 @@ fn no_runtime(error: &io::Error) -> Finding {
 
 async fn all(config: &Config) -> Vec<Finding> {
     let rules = config.misses.relay.as_ref().map_or(&[][..], |relay| &relay.rules[..]);
-    let upstreams = match Upstreams::of(&config.source, rules).await {
-        Ok(upstreams) => upstreams,
-        Err(error) => {
-            return vec![Finding::problem("upstream", error.to_string(), "correct the setting")];
-        }
-    };
+    match Upstreams::of(&config.source, rules).await {
+        Ok(upstreams) => checked(config, &upstreams).await,
+        Err(error) => vec![Finding::problem("upstream", error.to_string(), "correct the setting")],
+    }
+}
+
+/// Checks upstreams, those that are followed first.
+async fn checked(config: &Config, upstreams: &Upstreams) -> Vec<Finding> {
     let patience = config.fetch.connect_timeout + config.fetch.request_timeout;
     // All must be of one chain: that of the setting or of the store, else that of the first upstream.
-    let known = upstreams.network.map(chain_of);
-    let mut known = known.or_else(|| {
-        config.data_dir.as_deref().and_then(storage::identity).map(|store| store.chain_id)
-    });
+    let mut known = known_chain(config, upstreams);
     let start = first_height(config);
     let mut findings = Vec::new();
     let followed = upstreams.endpoints.iter().map(|endpoint| (endpoint, true));
@@ -68,6 +67,14 @@ async fn all(config: &Config) -> Vec<Finding> {
         known = known.or(chain);
     }
     findings
+}
+
+/// Chain of the setting or of the store.
+fn known_chain(config: &Config, upstreams: &Upstreams) -> Option<u64> {
+    let known = upstreams.network.map(chain_of);
+    known.or_else(|| {
+        config.data_dir.as_deref().and_then(storage::identity).map(|store| store.chain_id)
+    })
 }
 
 /// Fixed height at which the store begins; `None` if it has its first height.

@@ -76,18 +76,23 @@ fn disk(config: &Config) -> String {
             ((kept.bytes, "for blocks of mainnet"), unpacked - kept.bytes)
         }
     };
-    let archive = config.archive.as_ref();
-    let pages = archive.map(|archive| (archive.cache_bytes, "for pages of the archive"));
-    let push = archive.and_then(|archive| archive.push.as_ref());
-    let waiting = push.map(|push| (push.unpushed_bytes_max, "that wait for the archive"));
     let parts = [kept, (segment, "for a segment"), (reserve, "reserved")];
-    let parts: Vec<_> = parts.into_iter().chain(waiting).chain(pages).collect();
+    let parts: Vec<_> = parts.into_iter().chain(parts_of_archive(config)).collect();
     let all = parts.iter().fold(0_u64, |sum, (bytes, _)| sum.saturating_add(*bytes));
     let text = format!("provide {}: {}", Human(all), listed(&parts));
     if more == 0 {
         return text;
     }
     format!("{text}; {} more while neve catches up on all these blocks", Human(more))
+}
+
+/// Disk for segments that wait for an archive, and for its pages.
+fn parts_of_archive(config: &Config) -> impl Iterator<Item = (u64, &'static str)> {
+    let archive = config.archive.as_ref();
+    let pages = archive.map(|archive| (archive.cache_bytes, "for pages of the archive"));
+    let push = archive.and_then(|archive| archive.push.as_ref());
+    let waiting = push.map(|push| (push.unpushed_bytes_max, "that wait for the archive"));
+    waiting.into_iter().chain(pages)
 }
 
 /// Bytes that retention keeps, and the rule that decides them.
@@ -219,6 +224,11 @@ fn catch_up(config: &Config) -> String {
             "{MIRROR_RATE} blocks a second from a mirror source next door; a day of mainnet takes {day}"
         );
     }
+    catch_up_by_requests(config, endpoints)
+}
+
+/// Says what catch-up reaches over JSON-RPC.
+fn catch_up_by_requests(config: &Config, endpoints: &[Endpoint]) -> String {
     let is_public = endpoints.iter().all(Endpoint::is_public);
     let (default, requests) =
         if is_public { (Some(PUBLIC_API_RATE), PUBLIC_API_REQUESTS) } else { (None, REQUESTS) };

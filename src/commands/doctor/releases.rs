@@ -37,6 +37,12 @@ pub(super) fn node(
         let text = format!("{text}, which does not know {}", helicon.name);
         return Finding::problem("release", text, "upgrade the node to 1.15 or later");
     }
+    by_support(text, release)
+}
+
+/// Compares a release with those that this neve supports.
+fn by_support(text: String, release: (u32, u32)) -> Finding {
+    let [(_, low), (_, high)] = SUPPORTED;
     if release < SUPPORTED[0] {
         return Finding::warning("release", text, format!("upgrade the node to 1.{low} or later"));
     }

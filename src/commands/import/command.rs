@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use neve_store::{Identity, Opened};
-use tokio::signal::unix::{SignalKind, signal};
+use neve_store::{Identity, Opened, Writer};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
 
 use super::importer::{Counts, ImportBegin, ImportError, Importer};
-use super::input;
-use crate::commands::start::{Parts, StartError, StoreDir, Upstreams, finish, open};
+use super::input::{self, ReadLines};
+use crate::commands::start::{Parts, StartError, StoreDir, Upstreams, finish, open_and_log};
 use crate::config::settings::{AllSettings, Config, LiveRates, Rates};
 use crate::config::{self, ImportArgs, Network};
 use crate::ingest::rules_of_stamp;
@@ -47,38 +47,52 @@ pub fn run(config: &Config, args: &ImportArgs) -> ExitCode {
 /// True if the whole input is stored.
 async fn import(config: &Config, args: &ImportArgs) -> Result<bool, StartError> {
     // Before the store is open: it must be closed in order.
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
+    let signals = [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?];
     let place = StoreDir::of(config)?;
     let chain = Upstreams::of(&config.source, &[]).await?;
-    let Opened { writer, reader, notes, .. } = open(config, place.path())?;
-    notes
-        .iter()
-        .for_each(|note| warn!(target: crate::observe::log::NOTES, note, "store recovered"));
+    let Opened { writer, reader, .. } = open_and_log(config, place.path())?;
     let lines = input::start(args.file.as_deref());
     let mut lines = lines.map_err(|error| StartError::Input(error.to_string()))?;
-    let stamp = writer.stamp();
-    let identity = agreed(stamp.map(|stamp| stamp.identity), chain.network, args)?;
+    let begin = begin(&writer, chain.network, args)?;
+    let head = begin.last.map(|(head, _)| head);
     let serving = Arc::new(Serving::new(reader));
-    serving.set_rules(stamp.map_or(serving.rules(), |stamp| rules_of_stamp(stamp.rules)));
+    serving.set_rules(writer.stamp().map_or(serving.rules(), |stamp| rules_of_stamp(stamp.rules)));
     let rates = LiveRates::new(ArcSwap::from_pointee(Rates::of(config)));
     let parts = Parts::of(config, &place, chain, &serving, &rates)?;
-    let last = writer.head();
     let (ingest, writer) =
         parts.writing(writer, config.retention, config.fsync_interval, config.unpacked_bytes)?;
-    let begin = ImportBegin { last, identity, chain_id: args.chain_id };
     let mut importer = Importer::new(config, (&serving, &parts.status), ingest, begin)?;
-    info!(head = last.map(|(head, _)| head), "import begins");
-    // A signal ends the import at any point. Heights that the writer has by then are stored all the
-    // same.
-    let ended = tokio::select! {
-        ended = importer.run(&mut lines) => Some(ended),
-        _ = interrupt.recv() => None,
-        _ = terminate.recv() => None,
-    };
+    info!(head, "import begins");
+    let ended = run_importer(&mut importer, &mut lines, signals).await;
     let counts = importer.counts();
     let finished = finish(importer.end(), writer, FINISH_TIME_MAX).await;
     Ok(conclude(ended, counts, &serving) && finished)
+}
+
+/// Runs an import; `None` if a signal ends it.
+async fn run_importer(
+    importer: &mut Importer,
+    lines: &mut ReadLines,
+    [mut interrupt, mut terminate]: [Signal; 2],
+) -> Option<Result<(), ImportError>> {
+    // A signal ends the import at any point. Heights that the writer has by then are stored all the
+    // same.
+    tokio::select! {
+        ended = importer.run(lines) => Some(ended),
+        _ = interrupt.recv() => None,
+        _ = terminate.recv() => None,
+    }
+}
+
+/// Returns the newest block of the store, and the chain if it is known.
+fn begin(
+    writer: &Writer,
+    network: Option<Network>,
+    args: &ImportArgs,
+) -> Result<ImportBegin, StartError> {
+    let stored = writer.stamp().map(|stamp| stamp.identity);
+    let identity = agreed(stored, network, args)?;
+    Ok(ImportBegin { last: writer.head(), identity, chain_id: args.chain_id })
 }
 
 /// Returns the chain, if it is known. The arguments may not contradict the store, `--network` or each other.
@@ -96,10 +110,7 @@ fn agreed(
         (None, Some(public)) => {
             (public, format!("the network is {public}; correct the flag, or --network"))
         }
-        (None, None) => {
-            let both = args.chain_id.zip(args.genesis);
-            return Ok(both.map(|(chain_id, genesis)| Identity { chain_id, genesis }));
-        }
+        (None, None) => return Ok(named(args)),
     };
     let wrong = |named| Err(StartError::Setting(named, why));
     match (args.chain_id, args.genesis) {
@@ -109,12 +120,37 @@ fn agreed(
     }
 }
 
+/// Returns the chain that `--chain-id` and `--genesis` name together.
+fn named(args: &ImportArgs) -> Option<Identity> {
+    let (chain_id, genesis) = args.chain_id.zip(args.genesis)?;
+    Some(Identity { chain_id, genesis })
+}
+
 /// Says how the import ended. True if the whole input is stored.
 fn conclude(ended: Option<Result<(), ImportError>>, counts: Counts, serving: &Serving) -> bool {
-    let Counts { stored, held, below, unsettled, lowest } = counts;
+    let Counts { stored, held, unsettled, .. } = counts;
     let range = serving.reader.range();
     let (first, head) =
         (range.as_ref().map(|range| *range.start()), range.map(|range| *range.end()));
+    let has_all = warn_of_missing(counts, first);
+    let next = match ended {
+        Some(Ok(())) => {
+            info!(stored, held, unsettled, first, head, "import finished");
+            return has_all;
+        }
+        Some(Err(error)) => failed(error),
+        None => {
+            warn!("import interrupted");
+            AGAIN
+        }
+    };
+    info!(stored, held, head, next, "import incomplete");
+    false
+}
+
+/// Warns of heights that the store does not have, of which `first` is its lowest. True if there are none.
+fn warn_of_missing(counts: Counts, first: Option<u64>) -> bool {
+    let Counts { below, lowest, .. } = counts;
     if below > 0 {
         warn!(below, first, "lines below the store left out");
     }
@@ -123,24 +159,19 @@ fn conclude(ended: Option<Result<(), ImportError>>, counts: Counts, serving: &Se
     if evicted > 0 {
         warn!(evicted, first, "imported heights evicted");
     }
-    let next = match ended {
-        Some(Ok(())) => {
-            info!(stored, held, unsettled, first, head, "import finished");
-            return below == 0 && evicted == 0; // the store has no line of those
-        }
-        Some(Err(ImportError::Line { number, height, why })) => {
+    below == 0 && evicted == 0
+}
+
+/// Says why an import failed. Returns the next step.
+fn failed(error: ImportError) -> &'static str {
+    match error {
+        ImportError::Line { number, height, why } => {
             error!(line = number, height, reason = why, "line refused");
             "correct the input, then run the import again"
         }
-        Some(Err(ImportError::Store(why))) => {
+        ImportError::Store(why) => {
             error!(why, "import failed");
             AGAIN
         }
-        None => {
-            warn!("import interrupted");
-            AGAIN
-        }
-    };
-    info!(stored, held, head, next, "import incomplete");
-    false
+    }
 }

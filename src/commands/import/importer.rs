@@ -9,12 +9,12 @@ use neve_chain::{CheckedHeader, Checks, Disproof, Settlement};
 use neve_jsonrpc::Rules;
 use neve_record::assemble::Assembled;
 use neve_store::residency::loaded;
-use neve_store::{Hash, Identity};
-use tokio::sync::mpsc;
+use neve_store::{Hash, Identity, Record};
+use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::info;
 
-use super::input::ReadLine;
+use super::input::{ReadLine, ReadLines};
 use super::line::ImportLine;
 use crate::commands::start::StartError;
 use crate::config::settings::{Config, Senders};
@@ -87,7 +87,13 @@ enum Proven {
     New(Box<Assembled>, IngestReservation),
 }
 
-type ProofTask = AbortOnDropHandle<(u64, u64, Result<Proven, String>)>;
+/// Number and height of a line, and its proof.
+type LineProof = (u64, u64, Result<Proven, String>);
+
+type ProofTask = AbortOnDropHandle<LineProof>;
+
+/// End of the input, or the wrong line that ends it.
+type InputEnd = Result<(), ImportError>;
 
 impl Importer {
     pub(super) fn new(
@@ -135,10 +141,14 @@ impl Importer {
     }
 
     /// Appends heights up to the end of the input. Heights before a wrong line are appended.
-    pub(super) async fn run(
-        &mut self,
-        lines: &mut mpsc::Receiver<ReadLine>,
-    ) -> Result<(), ImportError> {
+    pub(super) async fn run(&mut self, lines: &mut ReadLines) -> Result<(), ImportError> {
+        let end = self.append_all(lines).await?;
+        // Heights that wait for the packer are stored as they came if the import ends before.
+        self.ingest.barrier().await.map_err(stopped)?;
+        end
+    }
+
+    async fn append_all(&mut self, lines: &mut ReadLines) -> Result<InputEnd, ImportError> {
         // In the order of the lines, because each height is held against the one before it.
         let mut proving = FuturesOrdered::new();
         let mut end = None;
@@ -150,57 +160,48 @@ impl Importer {
             tokio::select! {
                 biased;
                 // Lines first: the threads that prove must not wait for the writer.
-                line = lines.recv(), if !is_full => match (line, room) {
-                    (Some(Ok(line)), Some(room)) => match self.begin(line, room) {
-                        Ok(task) => proving.push_back(task),
-                        Err(wrong) => end = Some(Err(wrong)),
-                    },
-                    (Some(Err((number, why))), _) => {
-                        end = Some(Err(ImportError::Line { number, height: None, why }));
-                    }
-                    _ => end = Some(Ok(())),
+                line = lines.recv(), if !is_full => match self.next_task(line, room) {
+                    Ok(task) => proving.push_back(task),
+                    Err(ended) => end = Some(ended),
                 },
-                Some(done) = proving.next(), if !alone => {
-                    let (number, height, proven) = done.map_err(|error| {
-                        ImportError::Store(format!("proving failed: {error}"))
-                    })?;
-                    let wrong = |why| ImportError::Line { number, height: Some(height), why };
-                    self.take(proven.map_err(wrong)?, height, number).await?;
-                }
+                Some(done) = proving.next(), if !alone => self.take(done).await?,
                 () = self.budget.freed(alone), if is_full && end.is_none() => {}
             }
         }
-        // Heights that wait for the packer are stored as they came if the import ends before.
-        self.ingest.barrier().await.map_err(stopped)?;
-        end.unwrap_or(Ok(()))
+        Ok(end.unwrap_or(Ok(())))
+    }
+
+    /// Begins to prove the line that was read, or returns the end of the input.
+    fn next_task(
+        &mut self,
+        line: Option<ReadLine>,
+        room: Option<IngestReservation>,
+    ) -> Result<ProofTask, InputEnd> {
+        match (line, room) {
+            (Some(Ok(line)), Some(room)) => self.begin(line, room).map_err(Err),
+            (Some(Err((number, why))), _) => {
+                Err(Err(ImportError::Line { number, height: None, why }))
+            }
+            _ => Err(Ok(())),
+        }
     }
 
     /// Begins to prove a line on another thread, unless the store has its height.
     fn begin(
         &mut self,
         line: ImportLine,
-        mut room: IngestReservation,
+        room: IngestReservation,
     ) -> Result<ProofTask, ImportError> {
-        let ImportLine { number, height, hash, texts } = line;
+        let ImportLine { number, height, hash, .. } = line;
         let wrong = |why| ImportError::Line { number, height: Some(height), why };
         let found = self.found(height, hash).map_err(wrong)?;
         if found.is_none() {
             self.checks.chain_id = self.identify(height, hash).map_err(wrong)?.chain_id;
             self.next = height.checked_add(1);
         }
-        let (prover, checks, budget) = (self.prover.clone(), self.checks, self.budget.clone());
-        Ok(AbortOnDropHandle::new(tokio::spawn(async move {
-            let proven = match found {
-                Some(found) => Ok(found),
-                None => prover.prove(texts, checks).await.map(|assembled| {
-                    // From here on the reservation is that of the record, and no longer an
-                    // estimate.
-                    budget.fit(&mut room, assembled.record.encoded_len());
-                    Proven::New(Box::new(assembled), room)
-                }),
-            };
-            (number, height, proven.map_err(told))
-        })))
+        let (proving, reserved) = ((self.prover.clone(), self.checks), (room, self.budget.clone()));
+        let proof = proof(line, found, proving, reserved);
+        Ok(AbortOnDropHandle::new(tokio::spawn(proof)))
     }
 
     /// Finds a height that the store had before; `None` if it is the next one.
@@ -249,7 +250,12 @@ impl Importer {
         Ok(identity)
     }
 
-    async fn take(&mut self, proven: Proven, height: u64, number: u64) -> Result<(), ImportError> {
+    /// Stores and counts a height.
+    async fn take(&mut self, done: Result<LineProof, JoinError>) -> Result<(), ImportError> {
+        let (number, height, proven) =
+            done.map_err(|error| ImportError::Store(format!("proving failed: {error}")))?;
+        let wrong = |why| ImportError::Line { number, height: Some(height), why };
+        let proven = proven.map_err(wrong)?;
         if !matches!(proven, Proven::Below) {
             self.counts.lowest.get_or_insert(height);
         }
@@ -262,17 +268,16 @@ impl Importer {
             }
         }
         if self.said.elapsed() >= PROGRESS_EVERY {
-            self.said = Instant::now();
-            let Counts { stored, held, .. } = self.counts;
-            info!(
-                line = number,
-                head = self.last.map(|(head, _)| head),
-                stored,
-                held,
-                "import goes on"
-            );
+            self.tell_progress(number);
         }
         Ok(())
+    }
+
+    fn tell_progress(&mut self, line: u64) {
+        self.said = Instant::now();
+        let Counts { stored, held, .. } = self.counts;
+        let head = self.last.map(|(head, _)| head);
+        info!(line, head, stored, held, "import goes on");
     }
 
     /// Holds a proven height against those before it, and appends it, as the follower does.
@@ -282,8 +287,20 @@ impl Importer {
         room: IngestReservation,
         number: u64,
     ) -> Result<(), ImportError> {
-        let Assembled { record, header, unsettled, difficulty } = assembled;
+        let record = self.hold(assembled, number).await?;
         let (height, hash) = (record.height, record.hash);
+        if self.last.is_none() {
+            self.bind().await?;
+        }
+        self.ingest.append(record, self.rules, room).await.map_err(stopped)?;
+        self.last = Some((height, hash));
+        Ok(())
+    }
+
+    /// Holds a proven height against those before it. Returns its record.
+    async fn hold(&mut self, assembled: Assembled, number: u64) -> Result<Record, ImportError> {
+        let Assembled { record, header, unsettled, difficulty } = assembled;
+        let height = record.height;
         let wrong = |why| ImportError::Line { number, height: Some(height), why };
         if let Some((last, hash)) = self.last.filter(|(_, hash)| *hash != record.parent) {
             let why = format!("its parent is {}, block {last} is {hash}", record.parent);
@@ -299,12 +316,7 @@ impl Importer {
         if header.settles().is_some() || rules_of(difficulty, self.rules) == Rules::Helicon {
             self.rules = Rules::Helicon;
         }
-        if self.last.is_none() {
-            self.bind().await?;
-        }
-        self.ingest.append(record, self.rules, room).await.map_err(stopped)?;
-        self.last = Some((height, hash));
-        Ok(())
+        Ok(record)
     }
 
     /// Takes imported heights back that a header disproves. Heights that the store had before stay:
@@ -332,6 +344,25 @@ impl Importer {
         let bound = self.ingest.bind(identity, self.rules).await.map_err(stopped)?;
         bound.map_err(|error| ImportError::Store(error.to_string()))
     }
+}
+
+/// Proves a line, unless the store has its height.
+async fn proof(
+    line: ImportLine,
+    found: Option<Proven>,
+    (prover, checks): (Prover, Checks),
+    (mut room, budget): (IngestReservation, IngestBudget),
+) -> LineProof {
+    let ImportLine { number, height, texts, .. } = line;
+    let proven = match found {
+        Some(found) => Ok(found),
+        None => prover.prove(texts, checks).await.map(|assembled| {
+            // From here on the reservation is that of the record, and no longer an estimate.
+            budget.fit(&mut room, assembled.record.encoded_len());
+            Proven::New(Box::new(assembled), room)
+        }),
+    };
+    (number, height, proven.map_err(told))
 }
 
 fn stopped(_: Stopped) -> ImportError {

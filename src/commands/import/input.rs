@@ -21,9 +21,11 @@ const GZIP_FOUND: &str = "gzip; use zcat FILE | neve import";
 
 /// A line, or its number and what is wrong with it.
 pub(super) type ReadLine = Result<ImportLine, (u64, String)>;
+/// Lines as they come. After a wrong one there is none.
+pub(super) type ReadLines = mpsc::Receiver<ReadLine>;
 
 /// Starts to read a file, or standard input.
-pub(super) fn start(file: Option<&Path>) -> io::Result<mpsc::Receiver<ReadLine>> {
+pub(super) fn start(file: Option<&Path>) -> io::Result<ReadLines> {
     let source: Box<dyn Read + Send> = match file.filter(|file| file.as_os_str() != "-") {
         Some(path) => Box::new(opened(path)?),
         None => Box::new(io::stdin()),

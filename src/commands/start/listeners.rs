@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::io::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use super::error::StartError;
 use super::inherited::{Inherited, InheritedListeners};
 use super::upstreams::Upstreams;
 use crate::config::ListenAddress;
-use crate::config::settings::{AdminListen, ClientLimits, Config, HttpConfig, Limits};
+use crate::config::settings::{AdminListen, ClientLimits, Config, HttpConfig, Limits, MissPolicy};
 use crate::http::access::Access;
 use crate::http::admit::Hosts;
 use crate::http::answer::Lender;
@@ -30,7 +30,7 @@ use crate::http::{Handoff, Listener, Offload};
 use crate::observe::{Admin, head_age, process};
 use crate::rpc::cursors::Filters;
 use crate::rpc::methods::Below;
-use crate::shared::{MemoryBudget, Serving, ThreadCounters};
+use crate::shared::{MemoryBudget, ThreadCounters};
 
 /// Options of the greeting's `curl` command.
 const CURL_OPTIONS: &str = r#"-H 'content-type: application/json' -d '{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["latest",false]}'"#;
@@ -54,61 +54,57 @@ pub(crate) struct Listeners {
     _expiring: AbortOnDropHandle<()>,
 }
 
+/// Keys and access log of clients, and the settings that a reload replaces.
+type LiveSettings = (Option<LiveKeys>, Option<Access>, watch::Receiver<Reloaded>);
+
 impl Listeners {
     /// Binds and starts; from here on requests are answered.
     pub(crate) async fn start(
         config: &Config,
-        (serving, below): (&Arc<Serving>, Option<Arc<dyn Below>>),
-        (keys, access, reloaded): (Option<LiveKeys>, Option<Access>, watch::Receiver<Reloaded>),
+        below: Option<Arc<dyn Below>>,
+        live: LiveSettings,
         inherited: Inherited,
-        admin: impl FnOnce(&[Arc<ThreadCounters>], &Arc<AtomicUsize>) -> Admin,
+        admin: Admin,
     ) -> Result<Self, StartError> {
         let thread_counters: Vec<_> =
             (0..config.http.threads).map(|_| <[Arc<ThreadCounters>; 2]>::default()).collect();
-        let connections = Arc::new(AtomicUsize::new(0));
-        let admin = Arc::new(admin(thread_counters.as_flattened(), &connections));
-        let (drain, draining) = watch::channel(false);
-        let serving = Arc::clone(serving);
+        let admin = Admin { thread_counters: thread_counters.as_flattened().to_vec(), ..admin };
         // Before the configured addresses: a socket of the service manager takes the place of
         // these.
         let inherited = inherited.listeners()?;
         let http = with_addresses(&config.http, &inherited)?;
-        let Reloaded { limits: ClientLimits { limits, .. }, relay } = reloaded.borrow().clone();
-        admin.bounds.connections.store(limits.connections_max, Ordering::Relaxed);
-        let mirrors = mirror_endpoint(http.mirrors_max, &serving, &admin, &draining);
-        let memory = Arc::clone(&admin.memory);
-        let shared = Shared {
-            serving,
-            admin,
-            filters: Arc::new(Filters::new(limits.filters_max, limits.filters_address_max)),
-            caches: Arc::default(),
-            memory,
-            limits,
-            offload: Offload::new(http.threads, limits.queue),
-            http: http.clone(),
-            hosts: Hosts::new(&http.allowed_hosts),
-            connections,
-            reloaded,
-            drain: draining,
-            mirrors,
-            misses: config.misses.policy(),
-            lender: below.map(Lender::new),
-            keys,
-            access,
-            relay,
-        };
-        let (main, accepting, handoffs) = (Vec::new(), Vec::new(), Vec::new());
-        let (admin, expiring) = (None, expire(&shared.filters));
-        let mut front =
-            Self { shared, main, admin, accepting, handoffs, drain, _expiring: expiring };
         let role = Role::Rpc { admin: http.admin_on_main };
-        let listeners = match inherited.main {
-            Some(listener) => vec![listener],
-            None => bind_all(&http.listen, &config.values.named("listen")).await?,
-        };
+        let misses = (config.misses.policy(), below.map(Lender::new));
+        let mut front = Self::new((admin, http), misses, live);
+        let listeners = front.main_listeners(config, inherited.main).await?;
         front.main = front.listen(listeners, role, &thread_counters)?;
         front.listen_for_admin(config, inherited.admin).await?;
         Ok(front)
+    }
+
+    /// State of listeners before there is one.
+    fn new(
+        (admin, http): (Admin, HttpConfig),
+        misses: (MissPolicy, Option<Lender>),
+        live: LiveSettings,
+    ) -> Self {
+        let (drain, draining) = watch::channel(false);
+        let shared = shared((admin, http), misses, live, draining);
+        let (main, accepting, handoffs) = (Vec::new(), Vec::new(), Vec::new());
+        let (admin, expiring) = (None, expire(&shared.filters));
+        Self { shared, main, admin, accepting, handoffs, drain, _expiring: expiring }
+    }
+
+    /// Returns the socket of the service manager, or binds the addresses of `--listen`.
+    async fn main_listeners(
+        &self,
+        config: &Config,
+        inherited: Option<Listener>,
+    ) -> Result<Vec<Listener>, StartError> {
+        match inherited {
+            Some(listener) => Ok(vec![listener]),
+            None => bind_all(&self.shared.http.listen, &config.values.named("listen")).await,
+        }
     }
 
     async fn listen_for_admin(
@@ -116,21 +112,7 @@ impl Listeners {
         config: &Config,
         inherited: Option<Listener>,
     ) -> Result<(), StartError> {
-        let named = config.values.named("admin-listen");
-        let listener = match (inherited, &config.http.admin_listen) {
-            (Some(listener), _) => listener,
-            (None, AdminListen::Off) => return Ok(()),
-            (None, AdminListen::Given(address)) => bind(address, &named).await?,
-            (None, AdminListen::Default(address)) => match bind(address, &named).await {
-                // The address is neve's own choice: another program there must not keep neve from
-                // serving.
-                Err(StartError::Setting(_, error)) => {
-                    warn!(%address, error, "no admin listener");
-                    return Ok(());
-                }
-                bound => bound?,
-            },
-        };
+        let Some(listener) = admin_listener(config, inherited).await? else { return Ok(()) };
         // One worker is enough for operators.
         self.admin = self.listen(vec![listener], Role::Admin, &[Default::default()])?.pop();
         if let Some(address) = &self.admin {
@@ -159,16 +141,7 @@ impl Listeners {
         }
         let workers = Workers::start(&shared, role, thread_counters)?;
         self.handoffs.extend(workers.handoffs());
-        self.accepting.push(tokio::spawn(async move {
-            // Connections wait in the kernel until neve knows whether it lags: after a restart
-            // clients would else get an old head.
-            if role != Role::Admin {
-                let (status, ready) = (&shared.admin.status, **shared.admin.ready.load());
-                head_age::upstream_head(&shared.serving, status, &ready).await;
-            }
-            workers.accept(listeners, shared).await;
-            workers
-        }));
+        self.accepting.push(tokio::spawn(accept(workers, listeners, shared, role)));
         Ok(addresses)
     }
 
@@ -187,6 +160,24 @@ impl Listeners {
 
     /// Says where it is, on standard output: this is what was asked for.
     pub(crate) fn greet(&self, upstreams: &Upstreams, config: &Config) {
+        let text = self.greeting(upstreams, config);
+        let listen = self.main[0].clone();
+        let admin = self.admin.as_ref().unwrap_or(&listen).clone();
+        let print = move || {
+            let mut out = io::stdout();
+            if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+                // Standard output may have no reader, and the log has the address too.
+                warn!(%error, %listen, %admin, "greeting not written");
+            }
+        };
+        // A pipe that is full holds up this thread alone.
+        if let Err(error) = thread::Builder::new().name("greeting".to_owned()).spawn(print) {
+            warn!(%error, "greeting not written");
+        }
+    }
+
+    /// Returns the addresses, the source of blocks, and a call to try.
+    fn greeting(&self, upstreams: &Upstreams, config: &Config) -> String {
         let listen = &self.main[0];
         let admin = self.admin.as_ref().unwrap_or(listen);
         let all: Vec<_> = self.main.iter().map(|address| shown(address, "/")).collect();
@@ -201,18 +192,7 @@ impl Listeners {
         let _ = writeln!(text, "try it:");
         let key = if config.http.keys.is_some() { "k/KEY" } else { "" };
         let _ = writeln!(text, "  curl -s {CURL_OPTIONS} {}{key}", curl_target(listen));
-        let (listen, admin) = (listen.clone(), admin.clone());
-        let print = move || {
-            let mut out = io::stdout();
-            if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-                // Standard output may have no reader, and the log has the address too.
-                warn!(%error, %listen, %admin, "greeting not written");
-            }
-        };
-        // A pipe that is full holds up this thread alone.
-        if let Err(error) = thread::Builder::new().name("greeting".to_owned()).spawn(print) {
-            warn!(%error, "greeting not written");
-        }
+        text
     }
 
     /// Stops accepting, lets responses in flight finish, and says if they did not.
@@ -240,15 +220,57 @@ impl Listeners {
     }
 }
 
+/// State of all listeners, in which the limits are those of the last reload.
+fn shared(
+    (admin, http): (Admin, HttpConfig),
+    (misses, lender): (MissPolicy, Option<Lender>),
+    (keys, access, reloaded): LiveSettings,
+    drain: watch::Receiver<bool>,
+) -> Shared {
+    let Reloaded { limits: ClientLimits { limits, .. }, relay } = reloaded.borrow().clone();
+    admin.bounds.connections.store(limits.connections_max, Ordering::Relaxed);
+    Shared {
+        serving: Arc::clone(&admin.serving),
+        filters: Arc::new(Filters::new(limits.filters_max, limits.filters_address_max)),
+        caches: Arc::default(),
+        memory: Arc::clone(&admin.memory),
+        limits,
+        offload: Offload::new(http.threads, limits.queue),
+        hosts: Hosts::new(&http.allowed_hosts),
+        connections: Arc::clone(&admin.connections),
+        reloaded,
+        mirrors: mirror_endpoint(http.mirrors_max, &admin, &drain),
+        drain,
+        misses,
+        keys,
+        access,
+        lender,
+        relay,
+        http,
+        admin: Arc::new(admin),
+    }
+}
+
+/// Accepts connections for as long as neve serves. Returns the workers, which have those that are left.
+async fn accept(workers: Workers, listeners: Vec<Listener>, shared: Shared, role: Role) -> Workers {
+    // Connections wait in the kernel until neve knows whether it lags: after a restart
+    // clients would else get an old head.
+    if role != Role::Admin {
+        let (status, ready) = (&shared.admin.status, **shared.admin.ready.load());
+        head_age::upstream_head(&shared.serving, status, &ready).await;
+    }
+    workers.accept(listeners, shared).await;
+    workers
+}
+
 /// The endpoint for mirrors; `None` if none may come.
 fn mirror_endpoint(
     mirrors_max: usize,
-    serving: &Arc<Serving>,
     admin: &Admin,
     drain: &watch::Receiver<bool>,
 ) -> Option<MirrorEndpoint> {
     (mirrors_max > 0).then(|| MirrorEndpoint {
-        serving: Arc::clone(serving),
+        serving: Arc::clone(&admin.serving),
         dir: admin.data_dir.clone(),
         room: Arc::clone(&admin.mirrors.free),
         seats: Seats::new(MirrorEndpoint::share(mirrors_max)),
@@ -271,6 +293,29 @@ fn expire(filters: &Arc<Filters>) -> AbortOnDropHandle<()> {
 async fn bind(address: &ListenAddress, named: &str) -> Result<Listener, StartError> {
     let failed = |error| StartError::Setting(named.to_owned(), not_bound(address, &error));
     Listener::bind(address).await.map_err(failed)
+}
+
+/// Returns the socket of the service manager, or binds the address for administrators. `None` if there is no address, or
+/// if the default one cannot be bound.
+async fn admin_listener(
+    config: &Config,
+    inherited: Option<Listener>,
+) -> Result<Option<Listener>, StartError> {
+    let named = config.values.named("admin-listen");
+    match (inherited, &config.http.admin_listen) {
+        (Some(listener), _) => Ok(Some(listener)),
+        (None, AdminListen::Off) => Ok(None),
+        (None, AdminListen::Given(address)) => bind(address, &named).await.map(Some),
+        (None, AdminListen::Default(address)) => match bind(address, &named).await {
+            // The address is neve's own choice: another program there must not keep neve from
+            // serving.
+            Err(StartError::Setting(_, error)) => {
+                warn!(%address, error, "no admin listener");
+                Ok(None)
+            }
+            bound => bound.map(Some),
+        },
+    }
 }
 
 /// Binds all addresses of `--listen`. Of several, an error names the one.

@@ -13,5 +13,7 @@ pub(crate) use error::StartError;
 pub(crate) use inherited::Inherited;
 pub(crate) use listeners::{Listeners, connections_limits, not_bound};
 pub(crate) use parts::{Parts, finish};
-pub(crate) use store::{StoreDir, describe_store, open};
+#[cfg(feature = "archive")]
+pub(crate) use store::open;
+pub(crate) use store::{StoreDir, describe_store, open_and_log, serving_of};
 pub(crate) use upstreams::Upstreams;

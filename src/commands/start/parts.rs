@@ -41,7 +41,7 @@ pub(crate) struct Parts {
     pub(crate) chain: Upstreams,
     /// Names of the upstreams, for /health.
     shown: Arc<ArcSwap<String>>,
-    serving: Arc<Serving>,
+    pub(crate) serving: Arc<Serving>,
     pub(crate) status: Arc<Status>,
     options: neve_store::Options,
     queued: Arc<AtomicU64>,
@@ -225,13 +225,7 @@ impl Parts {
             ready: Arc::new(ArcSwap::from_pointee(config.ready)),
             upstream: Arc::clone(&self.shown),
             data_dir: place.path().to_owned(),
-            bounds: CapacityBounds {
-                disk: DiskBounds {
-                    retention: config.retention,
-                    reserve: config.store.disk_reserve_bytes,
-                },
-                connections: config.limits.connections_max.into(),
-            },
+            bounds: bounds(config),
         }
     }
 }
@@ -247,6 +241,12 @@ fn archive(
     opened
         .map(|opened| Some(Arc::new(opened)))
         .map_err(|why| StartError::Setting(named(), why.to_string()))
+}
+
+fn bounds(config: &Config) -> CapacityBounds {
+    let reserve = config.store.disk_reserve_bytes;
+    let disk = DiskBounds { retention: config.retention, reserve };
+    CapacityBounds { disk, connections: config.limits.connections_max.into() }
 }
 
 fn memory_budget(limits: &Limits) -> Arc<MemoryBudget> {

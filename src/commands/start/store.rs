@@ -5,15 +5,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use neve_record::packed::Codec;
-use neve_store::Opened;
+use neve_store::{Opened, Reader, Writer};
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::error::StartError;
 use crate::config::Human;
 use crate::config::settings::{Config, UpstreamConfig};
+use crate::ingest::rules_of_stamp;
+use crate::observe::log::NOTES;
 use crate::shared::Serving;
 
 /// Data directory, and the guard of a temporary one.
@@ -53,23 +55,39 @@ pub(crate) fn open(config: &Config, dir: &Path) -> Result<Opened, StartError> {
     drop(signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?);
     let options = neve_store::Options { expected, ..config.store };
     let opened = neve_store::open_with(dir, options, Arc::new(Codec::default()));
-    opened.map_err(|error| match error {
-        neve_store::Error::Locked { .. } => {
-            let why = "locked by another process; stop that one".to_owned();
-            StartError::Setting(config.values.named("data-dir"), why)
-        }
-        neve_store::Error::Read { path, source } => match unwritable(&path, &source) {
-            Some(why) => StartError::Setting(config.values.named("data-dir"), why),
-            None => neve_store::Error::Read { path, source }.into(),
-        },
-        neve_store::Error::Write { action, name, source } => {
-            match unwritable(&dir.join(&name), &source) {
-                Some(why) => StartError::Setting(config.values.named("data-dir"), why),
-                None => neve_store::Error::Write { action, name, source }.into(),
-            }
-        }
-        other => other.into(),
+    opened.map_err(|error| match not_opened(dir, &error) {
+        Some(why) => StartError::Setting(config.values.named("data-dir"), why),
+        None => error.into(),
     })
+}
+
+/// Says why a store is not opened, if `--data-dir` is the cause.
+fn not_opened(dir: &Path, error: &neve_store::Error) -> Option<String> {
+    match error {
+        neve_store::Error::Locked { .. } => {
+            Some("locked by another process; stop that one".to_owned())
+        }
+        neve_store::Error::Read { path, source } => unwritable(path, source),
+        neve_store::Error::Write { name, source, .. } => unwritable(&dir.join(name), source),
+        _ => None,
+    }
+}
+
+/// Opens the store as [`open`] does, and writes the notes of recovery to the log.
+pub(crate) fn open_and_log(config: &Config, dir: &Path) -> Result<Opened, StartError> {
+    let opened = open(config, dir)?;
+    opened.notes.iter().for_each(|note| warn!(target: NOTES, note, "store recovered"));
+    Ok(opened)
+}
+
+/// Returns the serving state of an opened store, with the chain and rules that its stamp names.
+pub(crate) fn serving_of(reader: Reader, writer: &Writer) -> Arc<Serving> {
+    let serving = Arc::new(Serving::new(reader));
+    if let Some(stamp) = writer.stamp() {
+        serving.identify(stamp.identity);
+        serving.set_rules(rules_of_stamp(stamp.rules));
+    }
+    serving
 }
 
 /// Says what to do about a directory that is none, or that is not neve's.

@@ -46,35 +46,28 @@ impl Upstreams {
                 });
                 let ((endpoints, relayed_only, header_files), tls) =
                     reading.await.map_err(io::Error::other)??;
-                Ok(Self {
-                    endpoints,
-                    relayed_only,
-                    mirror: *mirror,
-                    network: *network,
-                    tls,
-                    header_files,
-                    _dev: None,
-                })
+                let (mirror, network) = (*mirror, *network);
+                Ok(Self { endpoints, relayed_only, mirror, network, tls, header_files, _dev: None })
             }
-            UpstreamConfig::Dev { rate } => {
-                let chain =
-                    dev::start(*rate).await.map_err(|error| StartError::Dev(error.to_string()))?;
-                let endpoint = Endpoint::parse(&chain.base_url()).map_err(StartError::Dev)?;
-                let tls = client_config(None).map_err(StartError::Tls)?;
-                let endpoints = vec![endpoint];
-                let relayed_only = relayed_only(rules, &endpoints);
-                let (mirror, network, header_files) = (false, None, Vec::new());
-                Ok(Self {
-                    endpoints,
-                    relayed_only,
-                    mirror,
-                    network,
-                    tls,
-                    header_files,
-                    _dev: Some(chain),
-                })
-            }
+            UpstreamConfig::Dev { rate } => Self::of_dev(*rate, rules).await,
         }
+    }
+
+    /// Starts a development chain, which is the only upstream that is followed.
+    async fn of_dev(rate: f64, rules: &[RelayRule]) -> Result<Self, StartError> {
+        let chain = dev::start(rate).await.map_err(|error| StartError::Dev(error.to_string()))?;
+        let endpoint = Endpoint::parse(&chain.base_url()).map_err(StartError::Dev)?;
+        let tls = client_config(None).map_err(StartError::Tls)?;
+        let endpoints = vec![endpoint];
+        Ok(Self {
+            relayed_only: relayed_only(rules, &endpoints),
+            endpoints,
+            mirror: false,
+            network: None,
+            tls,
+            header_files: Vec::new(),
+            _dev: Some(chain),
+        })
     }
 
     /// The names of all.

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
+use serde_json::Value;
 use tokio::time::sleep;
 
 use super::admin_pages::AdminPages;
@@ -66,32 +67,48 @@ async fn show(address: &ListenAddress, watch: bool) -> Result<ExitCode, String> 
     let admin = AdminPages::at(address)?;
     let (mut before, mut was_there) = (None, false);
     loop {
-        let health = match admin.health().await {
+        match admin.health().await {
             // It may be starting again.
             Err(why) if watch && was_there => {
                 complain(&why);
                 before = None;
-                sleep(WATCH_EVERY).await;
-                continue;
             }
-            health => health?,
-        };
-        was_there = true;
-        let metrics = admin.metrics().await;
-        let calls = metrics.as_deref().map(CallCounts::of);
-        let text =
-            page(&health, calls, before) + &call_lines(metrics.as_deref().unwrap_or_default());
-        before = calls;
-        // In a file or a pipe the escape sequence would be text.
-        let clear = if watch && io::stdout().is_terminal() { CLEAR } else { "" };
-        let mut out = io::stdout();
-        let printed = write!(out, "{clear}{text}").and_then(|()| out.flush());
-        let is_closed = printed.is_err();
-        let code = written(printed);
-        if !watch || is_closed {
-            let ready = health["status"] == "ok";
-            return Ok(if ready || code != ExitCode::SUCCESS { code } else { ExitCode::FAILURE });
+            health => {
+                let health = health?;
+                let (text, calls) = lines(&admin, &health, before).await;
+                (before, was_there) = (calls, true);
+                if let Some(code) = print(&text, &health, watch) {
+                    return Ok(code);
+                }
+            }
         }
         sleep(WATCH_EVERY).await;
     }
+}
+
+/// Returns the lines of a look, and the calls that it has seen.
+async fn lines(
+    admin: &AdminPages,
+    health: &Value,
+    before: Option<CallCounts>,
+) -> (String, Option<CallCounts>) {
+    let metrics = admin.metrics().await;
+    let metrics = metrics.as_deref();
+    let calls = metrics.map(CallCounts::of);
+    (page(health, calls, before) + &call_lines(metrics.unwrap_or_default()), calls)
+}
+
+/// Prints the lines of a look. Returns the exit code, unless another look follows.
+fn print(text: &str, health: &Value, watch: bool) -> Option<ExitCode> {
+    // In a file or a pipe the escape sequence would be text.
+    let clear = if watch && io::stdout().is_terminal() { CLEAR } else { "" };
+    let mut out = io::stdout();
+    let printed = write!(out, "{clear}{text}").and_then(|()| out.flush());
+    let is_closed = printed.is_err();
+    let code = written(printed);
+    if watch && !is_closed {
+        return None;
+    }
+    let ready = health["status"] == "ok";
+    Some(if ready || code != ExitCode::SUCCESS { code } else { ExitCode::FAILURE })
 }

@@ -55,51 +55,65 @@ pub(super) fn page(
     calls: Option<CallCounts>,
     before: Option<CallCounts>,
 ) -> String {
-    let mut page = String::new();
-    let mut line = |name: &str, text: String| {
-        let _ = writeln!(page, "{name:<12} {text}"); // a String takes all
-    };
+    let mut lines = chain_lines(health);
+    lines.extend(source_lines(health));
+    lines.extend(resource_lines(health));
+    lines.extend(calls.map(|calls| ("calls", self::calls(calls, before))));
+    let line = |(name, text): PageLine| format!("{name:<12} {text}\n");
+    lines.into_iter().map(line).collect()
+}
+
+/// Name and text of a line.
+type PageLine = (&'static str, String);
+
+/// Lines of this neve, its chain and its head.
+fn chain_lines(health: &Value) -> Vec<PageLine> {
     let state = match &health["reason"] {
         Value::Null => text(&health["status"]),
         reason => format!("not ready: {}", text(reason)),
     };
-    line("neve", format!("{}, up {}: {state}", text(&health["version"]), uptime(health)));
-    // Another neve may have the port.
-    line("store", text(&health["storage"]["data_dir"]));
-    line("chain", chain(health));
-    line("served", served(&health["blocks"]));
-    line("head", head(&health["blocks"]));
-    if !health["clock"]["error"].is_null() {
-        line("clock", text(&health["clock"]["error"]));
-    }
-    if let Some(following) = following(health) {
-        line("following", following);
-    }
-    for upstream in health["upstreams"].as_array().into_iter().flatten() {
-        line("upstream", self::upstream(upstream));
-    }
-    if !health["mirror"].is_null() {
-        line("mirror", mirror(&health["mirror"]));
-    }
-    if !health["archive"].is_null() {
-        line("archive", archive(&health["archive"]));
-    }
-    if !health["backfill"].is_null() {
-        line("backfill", backfill(&health["backfill"]));
-    }
-    line("segments", segments(&health["storage"]));
-    line("disk", disk(&health["storage"]));
-    line("memory", memory(&health["memory"]));
+    let mut lines = vec![
+        ("neve", format!("{}, up {}: {state}", text(&health["version"]), uptime(health))),
+        // Another neve may have the port.
+        ("store", text(&health["storage"]["data_dir"])),
+        ("chain", chain(health)),
+        ("served", served(&health["blocks"])),
+        ("head", head(&health["blocks"])),
+    ];
+    lines.extend(part(&health["clock"]["error"]).map(|error| ("clock", text(error))));
+    lines.extend(following(health).map(|following| ("following", following)));
+    lines
+}
+
+/// Lines of the sources of blocks.
+fn source_lines(health: &Value) -> Vec<PageLine> {
+    let upstreams = health["upstreams"].as_array().into_iter().flatten();
+    let mut lines: Vec<PageLine> = upstreams.map(|one| ("upstream", upstream(one))).collect();
+    lines.extend(part(&health["mirror"]).map(|part| ("mirror", mirror(part))));
+    lines.extend(part(&health["archive"]).map(|part| ("archive", archive(part))));
+    lines.extend(part(&health["backfill"]).map(|part| ("backfill", backfill(part))));
+    lines
+}
+
+/// Lines of disk, memory and connections.
+fn resource_lines(health: &Value) -> Vec<PageLine> {
     let [open, most] = ["connections", "connections_max"].map(|key| text(&health[key]));
-    line("connections", format!("{open} of {most}"));
+    let mut lines = vec![
+        ("segments", segments(&health["storage"])),
+        ("disk", disk(&health["storage"])),
+        ("memory", memory(&health["memory"])),
+        ("connections", format!("{open} of {most}")),
+    ];
     if let Value::Object(mirrors) = &health["mirrors"] {
         let [open, most] = ["open", "max"].map(|key| text(&mirrors[key]));
-        line("mirrors", format!("{open} of {most} downloads and streams"));
+        lines.push(("mirrors", format!("{open} of {most} downloads and streams")));
     }
-    if let Some(calls) = calls {
-        line("calls", self::calls(calls, before));
-    }
-    page
+    lines
+}
+
+/// A part of /health, if this neve has it.
+fn part(value: &Value) -> Option<&Value> {
+    (!value.is_null()).then_some(value)
 }
 
 /// A value of the page: another program may have the port.

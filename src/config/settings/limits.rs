@@ -281,13 +281,13 @@ impl Limits {
             work: work(values)?,
             queue: queue(values)?,
             connections_max: values.count("connections-max")?,
-            connections_address_max: values.share(
-                "connections-address-max",
-                "connections-max",
-                1,
-            )?,
+            connections_address_max: connections_share(values)?,
         })
     }
+}
+
+fn connections_share(values: &Values) -> Result<usize, ConfigError> {
+    values.share("connections-address-max", "connections-max", 1)
 }
 
 fn work(values: &Values) -> Result<WorkLimits, ConfigError> {

@@ -166,17 +166,12 @@ const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST)
 
 impl HttpConfig {
     pub(crate) fn of(values: &Values) -> Result<Self, ConfigError> {
-        // Those of this process: affinity and cgroups may leave fewer than the machine has.
-        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        let threads = values.get::<usize>("threads")?.unwrap_or(cores);
-        let mirrors_max =
-            if values.switch("serve-mirrors") { values.count("mirrors-max")? } else { 0 };
         Ok(Self {
-            mirrors_max,
+            threads: threads(values)?,
+            mirrors_max: mirrors_max(values)?,
             listen: listen(values)?,
             admin_listen: admin_listen(values)?,
             admin_on_main: values.switch("admin-on-main"),
-            threads,
             miss_status: miss_status(values)?,
             allowed_hosts: values.texts("allowed-hosts").into(),
             trusted_proxies: values.list("trusted-proxies")?.into(),
@@ -190,6 +185,16 @@ impl HttpConfig {
             drain_timeout: values.duration("drain-timeout")?,
         })
     }
+}
+
+fn threads(values: &Values) -> Result<usize, ConfigError> {
+    // Those of this process: affinity and cgroups may leave fewer than the machine has.
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    Ok(values.get("threads")?.unwrap_or(cores))
+}
+
+fn mirrors_max(values: &Values) -> Result<usize, ConfigError> {
+    if values.switch("serve-mirrors") { values.count("mirrors-max") } else { Ok(0) }
 }
 
 fn listen(values: &Values) -> Result<Vec<ListenAddress>, ConfigError> {

@@ -183,61 +183,64 @@ impl PushConfig {
             return values.refuse("archive-push", why);
         };
         let unpushed_bytes_max = values.bytes("retain-unpushed-bytes")? as u64;
-        let Retention { blocks, bytes, age } = retention(values)?;
-        let is_bounded_otherwise = blocks.is_some() || age.is_some();
-        // The bytes of a number or an age of blocks are not known: they may be none.
-        let retained = if is_bounded_otherwise { 0 } else { bytes.unwrap_or(u64::MAX) };
-        // No segment would live until it is packed, and nothing would ever be pushed.
-        if unpacked > 0 && retained.saturating_add(unpushed_bytes_max) <= unpacked {
-            let why = if is_bounded_otherwise {
-                "pushes packed files, and --retain-blocks or --retain-age may evict segments before they are \
-                 packed; give --unpacked-bytes less than --retain-unpushed-bytes"
-            } else {
-                "pushes packed files, and segments would be evicted before they are packed; give \
-                 --unpacked-bytes less than --retain-bytes"
-            };
-            return values.refuse("archive-push", why);
-        }
+        check_retention(values, unpacked, unpushed_bytes_max)?;
         let (sign_key, is_single) =
             (values.get("archive-sign-key")?, values.switch("archive-single-writer"));
         Ok(Some(Self { sign_key, is_single, unpushed_bytes_max }))
     }
 }
 
+/// Refuses a retention that evicts segments before they are packed.
+fn check_retention(
+    values: &Values,
+    unpacked: u64,
+    unpushed_bytes_max: u64,
+) -> Result<(), ConfigError> {
+    let Retention { blocks, bytes, age } = retention(values)?;
+    let is_bounded_otherwise = blocks.is_some() || age.is_some();
+    // The bytes of a number or an age of blocks are not known: they may be none.
+    let retained = if is_bounded_otherwise { 0 } else { bytes.unwrap_or(u64::MAX) };
+    // No segment would live until it is packed, and nothing would ever be pushed.
+    if unpacked > 0 && retained.saturating_add(unpushed_bytes_max) <= unpacked {
+        let why = if is_bounded_otherwise {
+            "pushes packed files, and --retain-blocks or --retain-age may evict segments before they are \
+             packed; give --unpacked-bytes less than --retain-unpushed-bytes"
+        } else {
+            "pushes packed files, and segments would be evicted before they are packed; give \
+             --unpacked-bytes less than --retain-bytes"
+        };
+        return values.refuse("archive-push", why);
+    }
+    Ok(())
+}
+
 impl ArchiveConfig {
     pub(super) fn of(values: &Values) -> Result<Option<Self>, ConfigError> {
-        let Some(url) = values.get("archive")? else {
-            if values.switch("archive-push") {
-                return values.refuse("archive-push", "needs --archive URL, to push there");
-            }
-            return Ok(None);
-        };
+        let Some(url) = values.get("archive")? else { return Self::none(values) };
         // The setting is known also without the feature, so that the error can name it.
         if cfg!(not(feature = "archive")) {
             return values.refuse("archive", "this neve was built without the feature `archive`");
         }
-        let endpoint = values.get("archive-endpoint")?;
-        let (anchor, trust) = (values.get("archive-anchor")?, values.get("archive-trust")?);
-        let trust = trust.unwrap_or_default();
-        let proof_bytes_max = values.bytes("archive-proof-bytes-max")? as u64;
-        let cache_bytes = values.bytes("archive-cache-bytes")? as u64;
-        let filter_bytes_max = values.bytes("archive-filter-bytes-max")? as u64;
-        let push = PushConfig::of(values)?;
-        let reads_per_second = values.count("archive-reads-per-second")?;
-        let read_bytes_per_second = values.bytes("archive-read-bytes-per-second")? as u64;
-        let logs_reads_max = values.count::<u32>("archive-logs-reads-max")? as usize;
         Ok(Some(Self {
             url,
-            endpoint,
-            anchor,
-            trust,
-            proof_bytes_max,
-            cache_bytes,
-            filter_bytes_max,
-            reads_per_second,
-            read_bytes_per_second,
-            logs_reads_max,
-            push,
+            endpoint: values.get("archive-endpoint")?,
+            anchor: values.get("archive-anchor")?,
+            trust: values.get("archive-trust")?.unwrap_or_default(),
+            proof_bytes_max: values.bytes("archive-proof-bytes-max")? as u64,
+            cache_bytes: values.bytes("archive-cache-bytes")? as u64,
+            filter_bytes_max: values.bytes("archive-filter-bytes-max")? as u64,
+            push: PushConfig::of(values)?,
+            reads_per_second: values.count("archive-reads-per-second")?,
+            read_bytes_per_second: values.bytes("archive-read-bytes-per-second")? as u64,
+            logs_reads_max: values.count::<u32>("archive-logs-reads-max")? as usize,
         }))
+    }
+
+    /// Returns no archive, to which nothing can be pushed.
+    fn none(values: &Values) -> Result<Option<Self>, ConfigError> {
+        if values.switch("archive-push") {
+            return values.refuse("archive-push", "needs --archive URL, to push there");
+        }
+        Ok(None)
     }
 }

@@ -331,25 +331,29 @@ fn methods(values: &Values) -> Result<RelayMethods, ConfigError> {
     for name in values.texts("relay-methods") {
         if name == "default" {
             methods.extend(default_methods().chain([SUBSCRIBE]).map(str::to_owned));
-            continue;
+        } else {
+            check_method(name).map_err(|why| values.wrong("relay-methods", name, why))?;
+            methods.insert(name.clone());
         }
-        let wrong = |why: &str| Err(values.wrong("relay-methods", name, why));
-        // Ethereum writes `eth_call`, and Avalanche's own APIs `info.peers`.
-        let Some((space, rest)) = name.split_once(['_', '.']) else {
-            return wrong("no method; write NAMESPACE_NAME, or default");
-        };
-        if is_never_relayed(name) {
-            return wrong("never relayed: it reaches the keys or settings of a node");
-        }
-        let is_word = |text: &str| {
-            !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-        };
-        if !is_word(space) || !is_word(rest) {
-            return wrong("no method; allowed: letters, digits and _");
-        }
-        methods.insert(name.clone());
     }
     Ok(RelayMethods(Arc::new(methods)))
+}
+
+fn check_method(name: &str) -> Result<(), &'static str> {
+    // Ethereum writes `eth_call`, and Avalanche's own APIs `info.peers`.
+    let Some((space, rest)) = name.split_once(['_', '.']) else {
+        return Err("no method; write NAMESPACE_NAME, or default");
+    };
+    if is_never_relayed(name) {
+        return Err("never relayed: it reaches the keys or settings of a node");
+    }
+    let is_word = |text: &str| {
+        !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    };
+    if !is_word(space) || !is_word(rest) {
+        return Err("no method; allowed: letters, digits and _");
+    }
+    Ok(())
 }
 
 fn rules(values: &Values, methods: &RelayMethods) -> Result<Arc<[RelayRule]>, ConfigError> {
@@ -382,37 +386,39 @@ pub(crate) fn relayed_only(rules: &[RelayRule], followed: &[Endpoint]) -> Vec<En
 fn paths(values: &Values) -> Result<Arc<[String]>, ConfigError> {
     let paths = values.texts("relay-paths");
     for path in paths {
-        let wrong = |why: &str| Err(values.wrong("relay-paths", path, why));
-        let Some(rest) = path.strip_prefix('/') else { return wrong("a path begins with /") };
-        let folder = rest.split('/').next().unwrap_or_default();
-        let is_rpc = values.texts("rpc-paths").contains(path);
-        // The relay comes first: neve's own answer would be gone.
-        if is_rpc || OWN_PATHS.contains(&rest) || OWN_FOLDERS.contains(&folder) {
-            return wrong("neve answers it itself; allowed: paths of the node such as /ext/info");
-        }
-        // An escape such as `%61dmin`, or `..`, could reach what is refused below.
-        let is_clean = |element: &str| {
-            let letters =
-                element.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.~".contains(&b));
-            letters && !matches!(element, "" | "." | "..")
-        };
-        if !rest.split('/').all(is_clean) {
-            return wrong(
-                "no clean path; allowed: letters, digits and -_.~ between single slashes",
-            );
-        }
-        let is_own =
-            |own: &&str| rest.strip_prefix("ext/").unwrap_or(rest).eq_ignore_ascii_case(own);
-        // A whole API passed on by its path would evade the list of methods.
-        if OWN_API.iter().any(is_own) {
-            return wrong("neve's own API; name methods with --relay-methods");
-        }
-        let is_refused = |element: &str| REFUSED.iter().any(|no| element.eq_ignore_ascii_case(no));
-        if rest.split('/').any(is_refused) {
-            return wrong("never relayed: it reaches the keys or settings of a node");
-        }
+        let checked = check_path(path, values.texts("rpc-paths"));
+        checked.map_err(|why| values.wrong("relay-paths", path, why))?;
     }
     Ok(paths.into())
+}
+
+fn check_path(path: &str, rpc_paths: &[String]) -> Result<(), &'static str> {
+    let rest = path.strip_prefix('/').ok_or("a path begins with /")?;
+    let folder = rest.split('/').next().unwrap_or_default();
+    let is_rpc = rpc_paths.iter().any(|own| own == path);
+    // The relay comes first: neve's own answer would be gone.
+    if is_rpc || OWN_PATHS.contains(&rest) || OWN_FOLDERS.contains(&folder) {
+        return Err("neve answers it itself; allowed: paths of the node such as /ext/info");
+    }
+    if !rest.split('/').all(is_clean) {
+        return Err("no clean path; allowed: letters, digits and -_.~ between single slashes");
+    }
+    let is_own = |own: &&str| rest.strip_prefix("ext/").unwrap_or(rest).eq_ignore_ascii_case(own);
+    // A whole API passed on by its path would evade the list of methods.
+    if OWN_API.iter().any(is_own) {
+        return Err("neve's own API; name methods with --relay-methods");
+    }
+    let is_refused = |element: &str| REFUSED.iter().any(|no| element.eq_ignore_ascii_case(no));
+    if rest.split('/').any(is_refused) {
+        return Err("never relayed: it reaches the keys or settings of a node");
+    }
+    Ok(())
+}
+
+/// True for an element of a path without escapes: `%61dmin`, or `..`, could reach a refused path.
+fn is_clean(element: &str) -> bool {
+    let letters = element.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.~".contains(&b));
+    letters && !matches!(element, "" | "." | "..")
 }
 
 /// A relay that could take all that an upstream gives would hold up following.

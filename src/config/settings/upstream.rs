@@ -243,12 +243,7 @@ impl UpstreamConfig {
     pub(super) fn of(values: &Values) -> Result<Self, ConfigError> {
         let rate = values.get::<f64>("dev-rate")?;
         if values.switch("dev") {
-            return match SOURCES.into_iter().find(|name| values.is_given(name)) {
-                Some(name) => {
-                    values.refuse(name, "cannot be used with --dev; leave one of them out")
-                }
-                None => Ok(Self::Dev { rate: rate.unwrap_or(1.0) }),
-            };
+            return Self::dev(values, rate);
         }
         if rate.is_some() {
             return values.refuse("dev-rate", "needs --dev");
@@ -256,18 +251,7 @@ impl UpstreamConfig {
         let network = values.words("network")?.pop();
         let mirror = values.get::<String>("mirror-from")?;
         let endpoints = endpoints(values, network, mirror.as_deref())?;
-        if endpoints.is_empty() {
-            without_upstream(values)?;
-        }
-        let relayed_only = relayed_only(&values.list::<RelayRule>("relay-to")?, &endpoints);
-        header_files(values, endpoints.len(), relayed_only.len())?;
-        other_paths(values, &endpoints)?;
-        let upstreams = endpoints.len().max(1);
-        // More than there are could never agree, and no height would be believed.
-        if !(1..=upstreams).contains(&values.count("upstream-quorum")?) {
-            let why = format!("allowed: 1 to {upstreams}, the number of upstreams");
-            return values.refuse("upstream-quorum", why);
-        }
+        check(values, &endpoints)?;
         Ok(Self::Upstream {
             endpoints,
             mirror: mirror.is_some(),
@@ -276,6 +260,31 @@ impl UpstreamConfig {
             header_files: values.list("upstream-header-file")?,
         })
     }
+
+    /// Returns the development chain.
+    fn dev(values: &Values, rate: Option<f64>) -> Result<Self, ConfigError> {
+        match SOURCES.into_iter().find(|name| values.is_given(name)) {
+            Some(name) => values.refuse(name, "cannot be used with --dev; leave one of them out"),
+            None => Ok(Self::Dev { rate: rate.unwrap_or(1.0) }),
+        }
+    }
+}
+
+/// Checks the settings that go with some upstreams only.
+fn check(values: &Values, endpoints: &[Endpoint]) -> Result<(), ConfigError> {
+    if endpoints.is_empty() {
+        without_upstream(values)?;
+    }
+    let relayed_only = relayed_only(&values.list::<RelayRule>("relay-to")?, endpoints);
+    header_files(values, endpoints.len(), relayed_only.len())?;
+    other_paths(values, endpoints)?;
+    let upstreams = endpoints.len().max(1);
+    // More than there are could never agree, and no height would be believed.
+    if !(1..=upstreams).contains(&values.count("upstream-quorum")?) {
+        let why = format!("allowed: 1 to {upstreams}, the number of upstreams");
+        return values.refuse("upstream-quorum", why);
+    }
+    Ok(())
 }
 
 impl UpstreamConfig {
@@ -300,20 +309,7 @@ fn endpoints(
     network: Option<Network>,
     mirror: Option<&str>,
 ) -> Result<Vec<Endpoint>, ConfigError> {
-    let public = match network {
-        Some(Network::Fuji) => "https://api.avax-test.network",
-        // Without a network this address is not used.
-        _ => "https://api.avax.network",
-    };
-    let urls = match (values.texts("upstream"), mirror, network) {
-        // With a mirror source the public API is not asked unless it is named.
-        ([], Some(_), _) => Vec::new(),
-        // A replica may have no upstream: `without_upstream` checks the rest.
-        ([], None, None) if values.is_given("archive") => Vec::new(),
-        ([], None, None) => return Err(ConfigError::NoSource),
-        ([], None, Some(_)) => vec![public.to_owned()],
-        (urls, ..) => urls.to_vec(),
-    };
+    let urls = urls(values, network, mirror)?;
     let websockets = values.texts("upstream-ws");
     if let Some(ws) = websockets.get(urls.len()) {
         let why = format!("there are {} upstreams; leave it out", urls.len());
@@ -329,6 +325,28 @@ fn endpoints(
     each_once(values, &endpoints, urls.len())?;
     Endpoint::number_names(&mut endpoints);
     Ok(endpoints)
+}
+
+/// Returns the addresses of upstreams that are not mirrored, in their order.
+fn urls(
+    values: &Values,
+    network: Option<Network>,
+    mirror: Option<&str>,
+) -> Result<Vec<String>, ConfigError> {
+    let public = match network {
+        Some(Network::Fuji) => "https://api.avax-test.network",
+        // Without a network this address is not used.
+        _ => "https://api.avax.network",
+    };
+    Ok(match (values.texts("upstream"), mirror, network) {
+        // With a mirror source the public API is not asked unless it is named.
+        ([], Some(_), _) => Vec::new(),
+        // A replica may have no upstream: `without_upstream` checks the rest.
+        ([], None, None) if values.is_given("archive") => Vec::new(),
+        ([], None, None) => return Err(ConfigError::NoSource),
+        ([], None, Some(_)) => vec![public.to_owned()],
+        (urls, ..) => urls.to_vec(),
+    })
 }
 
 /// Checks the settings of a replica without an upstream.

@@ -59,15 +59,7 @@ impl LogFile {
         let mut left = lines;
         let mut result = self.file.write_all(cut);
         while result.is_ok() && !left.is_empty() {
-            result = match self.file.write(left) {
-                Ok(0) => Err(io::ErrorKind::WriteZero.into()),
-                Ok(more) => {
-                    left = &left[more..];
-                    Ok(())
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
-                Err(error) => Err(error),
-            };
+            result = self.write_part(&mut left);
         }
         let done = &lines[..lines.len() - left.len()];
         // With none written, the newline above may be missing, too: one too many does no harm.
@@ -76,6 +68,19 @@ impl LogFile {
             self.warn(&error);
         }
         WrittenLines { written: count(done), failed: count(left) }
+    }
+
+    /// Writes a part of `left`, which has the rest afterwards.
+    fn write_part(&mut self, left: &mut &[u8]) -> io::Result<()> {
+        match self.file.write(left) {
+            Ok(0) => Err(io::ErrorKind::WriteZero.into()),
+            Ok(more) => {
+                *left = &left[more..];
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     fn warn(&mut self, error: &io::Error) {

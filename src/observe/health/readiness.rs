@@ -6,6 +6,7 @@ use hyper::StatusCode;
 use serde_json::json;
 
 use super::{Admin, AdminPage, json_page};
+use crate::config::settings::ReadyConfig;
 use crate::observe::head_age::stale_age;
 use crate::shared::{Phase, unproven_head};
 
@@ -38,15 +39,17 @@ impl Admin {
             return Some(format!("following has stopped: {}", phase.name()));
         }
         // The first cause counts: a silent upstream makes lag and age look worse than they are.
-        if let Some(why) = self.silent(ready.silence_max) {
-            return Some(why);
-        }
+        self.silent(ready.silence_max).or_else(|| self.old(&ready))
+    }
+
+    /// Reason why the head counts as old, if it does: its distance to the upstream's, or its age.
+    fn old(&self, ready: &ReadyConfig) -> Option<String> {
         let lag = self.lag().unwrap_or(0);
         let limit = ready.lag_max;
         if lag > limit {
             return Some(format!("{lag} blocks behind the upstream, allowed are {limit}"));
         }
-        let (age, max) = stale_age(&ready, &self.serving)?;
+        let (age, max) = stale_age(ready, &self.serving)?;
         let age = Duration::from_secs(age.as_secs());
         Some(format!("the newest block is {age:?} old, allowed is {max:?} (--ready-age-max)"))
     }
