@@ -18,7 +18,9 @@ pub(crate) use fee_cache::FeeCache;
 pub(super) use fees::FEE_BLOCKS_MAX;
 #[cfg(any(test, feature = "archive"))]
 pub(crate) use lending::Lending;
-pub(crate) use lending::{Below, Lent, LogsAt, LogsBeyond, Want};
+#[cfg(feature = "archive")]
+pub(crate) use lending::LogsBeyond;
+pub(crate) use lending::{Below, Lent, LogsAt, Want};
 pub(crate) use miss::{Miss, NotRead, QueryError};
 pub(crate) use query_context::{Fetched, QueryContext};
 pub(crate) use stored::fresh;
