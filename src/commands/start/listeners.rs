@@ -220,7 +220,7 @@ impl Listeners {
     }
 }
 
-/// State of all listeners, in which the limits are those of the last reload.
+/// State of all listeners, in which the limits are those of the last reload. Gives operators the limit of connections.
 fn shared(
     (admin, http): (Admin, HttpConfig),
     (misses, lender): (MissPolicy, Option<Lender>),

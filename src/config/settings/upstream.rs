@@ -251,7 +251,7 @@ impl UpstreamConfig {
         let network = values.words("network")?.pop();
         let mirror = values.get::<String>("mirror-from")?;
         let endpoints = endpoints(values, network, mirror.as_deref())?;
-        check(values, &endpoints)?;
+        check_upstreams(values, &endpoints)?;
         Ok(Self::Upstream {
             endpoints,
             mirror: mirror.is_some(),
@@ -271,7 +271,7 @@ impl UpstreamConfig {
 }
 
 /// Checks the settings that go with some upstreams only.
-fn check(values: &Values, endpoints: &[Endpoint]) -> Result<(), ConfigError> {
+fn check_upstreams(values: &Values, endpoints: &[Endpoint]) -> Result<(), ConfigError> {
     if endpoints.is_empty() {
         without_upstream(values)?;
     }
