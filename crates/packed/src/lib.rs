@@ -23,13 +23,14 @@ mod write;
 
 pub use alloy_primitives::B256;
 
+pub use container::hash_index::{IndexedHashes, Position};
 pub use container::layout::{FileHeader, FileStart, HEADER_BYTES, HEIGHTS_MAX, Identity};
 pub use container::log_index::term;
 pub use container::source::Source;
 pub use error::{PackError, PackedError, Part, Reason};
 pub use frames::compress::unpacked_bytes;
 pub use frames::model_cache::ModelCache;
-pub use read::file::{Located, PackedFile, Position};
+pub use read::file::{Located, PackedFile};
 pub use read::height::PackedHeight;
 pub use read::intact::intact_bytes;
 pub use read::log_out::LogOut;

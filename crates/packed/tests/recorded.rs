@@ -247,6 +247,30 @@ fn read_of_a_height_reads_its_frame_once_and_nothing_else() {
 }
 
 #[test]
+fn index_has_the_first_bits_of_each_hash_in_order() {
+    let packing = packed(&recorded("v1.14.2/main")[..64], 64);
+    let file = PackedFile::open(&packing.bytes[..]).unwrap();
+    let count = file.heights().map(|height| file.height(height).unwrap().counts().unwrap().0 + 1);
+    let count: usize = count.sum();
+    assert_eq!(file.indexed_hashes(count - 1).unwrap(), None);
+    let (bits, indexed) = file.indexed_hashes(count).unwrap().unwrap();
+    assert!((20..=51).contains(&bits), "{bits} bits");
+    let mut expected = Vec::new();
+    for number in file.heights() {
+        let height = file.height(number).unwrap();
+        let transactions = (0..).zip(height.transaction_hashes().unwrap());
+        let transactions = transactions.map(|(at, hash)| (Some(at), hash));
+        for (transaction, hash) in std::iter::once((None, height.hash())).chain(transactions) {
+            let prefix = hash[..8].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+            let at = Position { height: number, transaction };
+            expected.push((prefix >> (64 - bits) << (64 - bits), at));
+        }
+    }
+    expected.sort_unstable_by_key(|(prefix, at)| (*prefix, at.height, at.transaction));
+    assert_eq!(indexed, expected);
+}
+
+#[test]
 fn hash_index_in_memory_takes_space_of_the_cache_and_goes_with_the_tables() {
     let packing = packed(&recorded("v1.15.0")[202..218], 16);
     let look_up = |file: &PackedFile<&[u8]>| {

@@ -14,9 +14,9 @@ use neve_packed::{
     TotalDifficulty, intact_bytes, pack,
 };
 use neve_store::{
-    Encoding, Hash, Identity, LogTest, PackFailed, PackedBytes, PackedCodec, PackedDamage,
-    PackedFile, PackedHeader, PackedKeys, PackedLogs, PackedRange, PackedStart, Record, RecordRef,
-    Wanted, count_unpacked, residency,
+    Encoding, Hash, Identity, IndexedHash, IndexedHashes, LogTest, PackFailed, PackedBytes,
+    PackedCodec, PackedDamage, PackedFile, PackedHeader, PackedKeys, PackedLogs, PackedRange,
+    PackedStart, Record, RecordRef, Wanted, count_unpacked, residency,
 };
 
 use crate::assemble::derived;
@@ -339,6 +339,16 @@ impl PackedRange for Range {
         let packed = self.file.height(height).map_err(|error| damage(&error))?;
         let hashes = counted(|| packed.transaction_hashes()).map_err(|error| damage(&error))?;
         Ok(hashes.into_iter().map(|hash| Hash(hash.0)).collect())
+    }
+
+    fn indexed_hashes(&self, count: usize) -> Result<Option<IndexedHashes>, PackedDamage> {
+        let found = self.file.indexed_hashes(count).map_err(|error| damage(&error))?;
+        let Some((bits, hashes)) = found else { return Ok(None) };
+        let hash = |(prefix, at): (u64, Position)| {
+            let Position { height, transaction } = at;
+            IndexedHash { prefix, height, transaction }
+        };
+        Ok(Some(IndexedHashes { bits, hashes: hashes.into_iter().map(hash).collect() }))
     }
 
     fn all_terms(&self) -> Result<Vec<u64>, PackedDamage> {

@@ -54,6 +54,7 @@ pub use format::{
     SLOT_COUNT_MAX, TERMS_MAX, Terms, VERSION as FORMAT_VERSION,
 };
 pub use id::{Hash, Identity, Rules};
+pub use index::{HashTable, MergedHash};
 pub use memory::{lock_program, residency};
 pub use read::{
     ArchivedPlace, ArchivedSegment, Candidate, Candidates, Criteria, Damaged, LockedTail, LogAt,
@@ -61,9 +62,9 @@ pub use read::{
 };
 pub use repair::{NewPartNames, NewParts, Repair, Splitting};
 pub use segment::{
-    Found, LogTest, PackFailed, PackedBytes, PackedCodec, PackedDamage, PackedFile, PackedHeader,
-    PackedKeys, PackedLogs, PackedPages, PackedRange, PackedStart, RANGE_BLOCKS_MAX, Wanted,
-    count_unpacked, unpacked_bytes,
+    Found, IndexedHash, IndexedHashes, LogTest, PackFailed, PackedBytes, PackedCodec, PackedDamage,
+    PackedFile, PackedHeader, PackedKeys, PackedLogs, PackedPages, PackedRange, PackedStart,
+    RANGE_BLOCKS_MAX, Wanted, count_unpacked, unpacked_bytes,
 };
 pub use segment::{
     PACKED_SENT_BYTES_MAX, PartBytes, PartRef, RecordRef, SealedFile, SealedPage, SegmentSlice,

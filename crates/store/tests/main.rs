@@ -7,6 +7,7 @@ mod damage;
 mod faults;
 mod flip;
 mod golden;
+mod hash_tables;
 mod history;
 mod incoming;
 mod incoming_packed;

@@ -29,6 +29,18 @@ pub(crate) struct Locator {
     pub(crate) ordinal: u32,
 }
 
+/// Place of a hash in a packed file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// Height of the block.
+    pub height: u64,
+    /// Number of the transaction in the block; `None` if the hash is that of the block.
+    pub transaction: Option<u32>,
+}
+
+/// Number of bits of each hash in an index, and the hashes with their places.
+pub type IndexedHashes = (u32, Vec<(u64, Position)>);
+
 /// Widths of an index.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IndexWidths {
@@ -77,6 +89,22 @@ impl IndexWidths {
         let locator = u64::from(at.height) << self.ordinal_bits | u64::from(at.ordinal);
         let shift = self.height_bits + self.ordinal_bits;
         self.remainder(prefix).checked_shl(shift).unwrap_or(0) | locator
+    }
+
+    pub(crate) fn entries(&self) -> usize {
+        self.entries
+    }
+
+    /// Bits of a hash that an entry has, with those of its bucket.
+    pub(crate) fn hash_bits(&self) -> u32 {
+        self.bucket_bits + self.remainder_bits()
+    }
+
+    /// Returns these bits of an entry as the highest ones of a number.
+    fn prefix(&self, bucket: usize, entry: u64) -> u64 {
+        let remainder = entry.checked_shr(self.height_bits + self.ordinal_bits).unwrap_or(0);
+        let bits = (bucket as u64).checked_shl(self.remainder_bits()).unwrap_or(0) | remainder;
+        bits.checked_shl(u64::BITS - self.hash_bits()).unwrap_or(0)
     }
 
     fn locator(&self, entry: u64) -> Locator {
@@ -169,6 +197,29 @@ pub(crate) fn widths<'s>(
     }
 }
 
+/// Returns of each entry of a whole section the bits of its hash, highest in a number, and the place. A packer writes them
+/// ascending.
+pub(crate) fn all(section: &[u8], heights: u32) -> Result<Vec<(u64, Locator)>, PackedError> {
+    let error = |what| PackedError::malformed(Section::Hashes.name(), what);
+    let read = |range| crate::container::source::part(section, range);
+    let widths = widths(read, section.len() as u64)?;
+    let offset = HEAD_BYTES + (4 << widths.bucket_bits);
+    let mut entries = section[offset..].chunks_exact(widths.entry_bytes).map(wide);
+    let mut found = Vec::with_capacity(widths.entries);
+    for bucket in 0..1_usize << widths.bucket_bits {
+        let places = read_bucket(&read, &widths, bucket)?;
+        if places.start != found.len() {
+            return Err(error("a bucket out of order"));
+        }
+        let entries = entries.by_ref().take(places.len());
+        found.extend(entries.map(|entry| (widths.prefix(bucket, entry), widths.locator(entry))));
+    }
+    if found.iter().any(|(_, at)| at.height >= heights) {
+        return Err(error("a height out of bounds"));
+    }
+    Ok(found)
+}
+
 /// Returns the first eight bytes of a hash as a big-endian number.
 pub(crate) fn prefix(hash: &[u8; 32]) -> u64 {
     hash.iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte))
@@ -214,6 +265,18 @@ mod tests {
             for of in 0..count {
                 assert!(candidates(&section, &hash(of)).unwrap().contains(&at(of)));
             }
+            let mut ascending = all.clone();
+            ascending.sort_unstable_by_key(|(prefix, at)| (*prefix, at.height, at.ordinal));
+            let bits = widths(
+                |range| crate::container::source::part(&section, range),
+                section.len() as u64,
+            );
+            let low = u64::BITS - bits.unwrap().hash_bits();
+            let cut = |(prefix, at): (u64, Locator)| (prefix >> low << low, at);
+            let ascending: Vec<_> = ascending.into_iter().map(cut).collect();
+            assert_eq!(super::all(&section, 1 << 20).unwrap(), ascending);
+            let outside = super::all(&section, all[count as usize - 1].1.height).unwrap_err();
+            assert!(outside.to_string().contains("a height out of bounds"), "{outside}");
             let strangers =
                 (count..count + 1000).map(|of| candidates(&section, &hash(of)).unwrap().len());
             assert!(strangers.sum::<usize>() < 3);
@@ -257,6 +320,8 @@ mod tests {
             let mut changed = section.clone();
             changed[at] ^= 0xff;
             let _ = candidates(&changed, &hash(1));
+            let _ = super::all(&changed, 40);
+            let _ = super::all(&section[..at], 40);
             let _ = candidates(&section[..at], &hash(1));
         }
     }

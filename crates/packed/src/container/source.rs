@@ -81,7 +81,6 @@ pub(crate) fn read<S: Source + ?Sized>(
 }
 
 /// Returns a part of bytes in memory.
-#[cfg(test)]
 pub(crate) fn part(
     bytes: &[u8],
     range: std::ops::Range<u64>,

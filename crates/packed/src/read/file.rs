@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use alloy_primitives::B256;
 
 use crate::container::directory::{self, Entry};
-use crate::container::hash_index::{self, IndexWidths, Locator};
+use crate::container::hash_index::{self, IndexWidths, IndexedHashes, Locator, Position};
 use crate::container::layout::{FileHeader, HEADER_BYTES, Place, Section};
 use crate::container::log_index;
 use crate::container::page_sums::PageSums;
@@ -45,15 +45,6 @@ pub struct PackedFile<S> {
     /// Those of the indexes, once they were read: `None` if the section is damaged.
     hashes: OnceLock<Option<(PageSums, IndexWidths)>>,
     terms: OnceLock<Option<PageSums>>,
-}
-
-/// Place of a hash in a packed file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Position {
-    /// Height of the block.
-    pub height: u64,
-    /// Number of the transaction in the block; `None` if the hash is that of the block.
-    pub transaction: Option<u32>,
 }
 
 /// A height that was found in a file, with the tables for a read of it.
@@ -281,6 +272,23 @@ impl<S: Source> PackedFile<S> {
             }
         }
         Ok(None)
+    }
+
+    /// Returns the number of bits of each hash in the index, and all hashes: these bits, highest in a number, with the place. `None`
+    /// if the index has not `count`.
+    pub fn indexed_hashes(&self, count: usize) -> Result<Option<IndexedHashes>, PackedError> {
+        let ((sums, widths), section) = (self.hashes()?, Section::Hashes);
+        if widths.entries() != count {
+            return Ok(None); // before any is in memory
+        }
+        let index = self.part(section, sums, 0..self.places[section as usize].bytes)?;
+        let entries = hash_index::all(&index, self.header.heights)?.into_iter();
+        let position = |at: Locator| {
+            let height = self.header.first + u64::from(at.height);
+            Position { height, transaction: at.ordinal.checked_sub(1) }
+        };
+        let hashes = entries.map(|(prefix, at)| (prefix, position(at))).collect();
+        Ok(Some((widths.hash_bits(), hashes)))
     }
 
     /// Places at which the hash may be, from memory if the tables are there.

@@ -111,7 +111,7 @@ impl MergedHeader {
 }
 
 /// Reads the header of a table, and the form of the table, from a file of `len` bytes.
-fn read_header(
+pub(super) fn read_header(
     file: &File,
     len: u64,
 ) -> io::Result<Result<(MergedHeader, TableShape), FormatError>> {

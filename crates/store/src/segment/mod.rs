@@ -17,9 +17,9 @@ mod unreadable;
 pub use checked::damages_found;
 pub use found::Found;
 pub use packed_codec::{
-    LogTest, PackFailed, PackedBytes, PackedCodec, PackedDamage, PackedFile, PackedHeader,
-    PackedKeys, PackedLogs, PackedPages, PackedRange, PackedStart, RANGE_BLOCKS_MAX, Wanted,
-    count_unpacked, unpacked_bytes,
+    IndexedHash, IndexedHashes, LogTest, PackFailed, PackedBytes, PackedCodec, PackedDamage,
+    PackedFile, PackedHeader, PackedKeys, PackedLogs, PackedPages, PackedRange, PackedStart,
+    RANGE_BLOCKS_MAX, Wanted, count_unpacked, unpacked_bytes,
 };
 pub use record_ref::{PartBytes, PartRef, RecordRef};
 pub use sealed::{PACKED_SENT_BYTES_MAX, SealedFile, SealedPage};

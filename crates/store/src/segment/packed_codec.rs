@@ -222,6 +222,26 @@ impl PackedKeys {
     }
 }
 
+/// Hashes of a packed file, as far as its index has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexedHashes {
+    /// Bits of each hash.
+    pub bits: u32,
+    /// All hashes of blocks and transactions. A packer writes them ascending.
+    pub hashes: Vec<IndexedHash>,
+}
+
+/// A hash of a packed file, as far as the index has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexedHash {
+    /// First bits of the hash, as the highest ones of a number, and zeros below.
+    pub prefix: u64,
+    /// Height of the block.
+    pub height: u64,
+    /// Position of the transaction; `None` for the block itself.
+    pub transaction: Option<u32>,
+}
+
 /// An open packed file.
 ///
 /// A thread that must not wait may read of it too: what would take long gives its work up
@@ -245,6 +265,11 @@ pub trait PackedRange: Send + Sync {
     /// Returns the hashes of a height's transactions, in order.
     fn transaction_hashes(&self, height: u64) -> Result<Vec<Hash>, PackedDamage> {
         Ok(self.record(height)?.transactions)
+    }
+
+    /// Returns all hashes as the index has them; `None` if it has not `count`, or no bits of them.
+    fn indexed_hashes(&self, _count: usize) -> Result<Option<IndexedHashes>, PackedDamage> {
+        Ok(None)
     }
 
     /// Returns all terms of logs, each once: their low 40 bits at least.
