@@ -156,7 +156,7 @@ const FILTERS: usize = 550;
 fn filters(random: &mut fastrand::Rng) -> (Vec<HashFilter>, Vec<FilterTable>) {
     let at = Spot { height: 0, transaction: Some(0) };
     let filter = |_| {
-        let keys: Vec<_> = (0..100_000).map(|_| Key { hash: hash(random), at }).collect();
+        let keys: Vec<_> = (0..100_000).map(|_| Key::new(&hash(random), at)).collect();
         let span = Span::empty(0, 1024, 64).and_then(|span| span.with(None, &keys));
         HashFilter::of(&span.expect("they fit"))
     };

@@ -1,7 +1,6 @@
 //! Packed files of a data directory, and the packed files of an archive, as their codec reads them.
 
 use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,8 +14,12 @@ use neve_store::{
 use super::error::Failed;
 use super::source::SEGMENT_BYTES_MAX;
 
+mod hash_tails;
 #[cfg(test)]
 pub(super) mod relabeled;
+
+use hash_tails::joined_keys;
+pub(super) use hash_tails::{HashTails, hash_tails};
 
 /// A packed file on the disk.
 #[derive(Debug, Clone)]
@@ -114,10 +117,15 @@ impl PackedOnDisk {
 
     /// Reads the file whole, as long as it was when it was listed.
     pub(super) fn read(&self) -> Result<Vec<u8>, Failed> {
-        // The length is bounded: `look` refuses longer files.
-        let mut bytes = vec![0; self.bytes as usize];
-        let read = open_regular(&self.path).and_then(|file| file.read_exact_at(&mut bytes, 0));
-        read.map_err(|error| unreadable(&self.path, error)).map(|()| bytes)
+        // The length is bounded: `look` refuses longer files. `vec![0; n]` would have pages cleared that the read fills.
+        let mut bytes = Vec::with_capacity(self.bytes as usize);
+        let file = open_regular(&self.path);
+        let read = file.and_then(|file| file.take(self.bytes).read_to_end(&mut bytes));
+        match read.map(|read| read as u64 == self.bytes) {
+            Ok(true) => Ok(bytes),
+            Ok(false) => Err(unreadable(&self.path, ErrorKind::UnexpectedEof.into())),
+            Err(error) => Err(unreadable(&self.path, error)),
+        }
     }
 }
 
@@ -171,20 +179,36 @@ impl OpenedFile {
         hash.map(|hash| Digest(hash.0)).ok_or_else(|| "has no last block".to_owned())
     }
 
-    /// The hashes of all blocks and transactions, and the terms of all logs, each once. Receipts stay packed: the index
-    /// of logs has their terms.
-    pub(super) fn keys(&self) -> Result<(Vec<Key>, Vec<u64>), String> {
+    /// Returns the keys of all blocks and transactions. Receipts stay packed.
+    pub(super) fn keys(&self) -> Result<Vec<Key>, String> {
         let (header, mut keys) = (self.header(), Vec::new());
         let text = |damage: PackedDamage| damage.to_string();
         for height in header.first..header.end() {
             let hash = self.range.hash(height).ok_or_else(|| format!("has no height {height}"))?;
-            keys.push(Key { hash: hash.0, at: Spot { height, transaction: None } });
+            keys.push(Key::new(&hash.0, Spot { height, transaction: None }));
             let hashes = self.range.transaction_hashes(height).map_err(text)?;
             for (number, hash) in (0..).zip(hashes) {
-                keys.push(Key { hash: hash.0, at: Spot { height, transaction: Some(number) } });
+                let at = Spot { height, transaction: Some(number) };
+                keys.push(Key::new(&hash.0, at));
             }
         }
-        Ok((keys, self.range.all_terms().map_err(text)?))
+        Ok(keys)
+    }
+
+    /// Returns the same keys. Nothing is unpacked for them if a table has the hashes of the file.
+    pub(super) fn keys_by(&self, tails: &HashTails) -> Result<Vec<Key>, String> {
+        if tails.is_empty() {
+            return self.keys();
+        }
+        // An index that cannot be read says nothing of the blocks: readers of a span never use it.
+        let index = self.range.indexed_hashes(tails.len()).ok().flatten();
+        let joined = index.and_then(|index| joined_keys(&index, self.header().first, tails));
+        joined.map_or_else(|| self.keys(), Ok)
+    }
+
+    /// Returns the terms of all logs, each once. The index has them.
+    pub(super) fn terms(&self) -> Result<Vec<u64>, String> {
+        self.range.all_terms().map_err(|damage| damage.to_string())
     }
 
     /// Returns the hash of a block, as the directory says.

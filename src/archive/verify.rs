@@ -382,7 +382,7 @@ pub(super) fn read_segment(
 }
 
 fn content_of(opened: OpenedFile) -> Result<Content, String> {
-    let (first, (keys, terms)) = (opened.header().first, opened.keys()?);
-    let terms = terms.into_iter().map(|term| (first, term)).collect();
+    let (first, keys) = (opened.header().first, opened.keys()?);
+    let terms = opened.terms()?.into_iter().map(|term| (first, term)).collect();
     Ok(Content { keys, pages: vec![opened.pages], terms })
 }

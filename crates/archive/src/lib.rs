@@ -30,5 +30,5 @@ pub use manifest::{
 };
 pub use name::{Kind, ObjectName};
 pub use page_lists::{PageList, PageLists, SegmentPages, TermPages};
-pub use span::{Key, SPAN_SEGMENTS, Span, Spot, span_groups};
+pub use span::{Key, PREFIX_BYTES, SPAN_SEGMENTS, Span, Spot, span_groups};
 pub use terms::{Terms, segment_bit, segments_in};

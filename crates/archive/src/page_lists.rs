@@ -295,14 +295,15 @@ mod tests {
     use super::*;
     use crate::span::{Key, Spot};
 
-    fn span(hashes: u32) -> (Span, Vec<Key>) {
-        let key = |number: u32| Key {
-            hash: Digest::of(&number.to_le_bytes()).0,
-            at: Spot { height: u64::from(number % 64), transaction: Some(number) },
+    fn span(hashes: u32) -> (Span, Vec<([u8; 32], Spot)>) {
+        let spot = |number: u32| {
+            let at = Spot { height: u64::from(number % 64), transaction: Some(number) };
+            (Digest::of(&number.to_le_bytes()).0, at)
         };
-        let keys: Vec<_> = (0..hashes).map(key).collect();
+        let spots: Vec<_> = (0..hashes).map(spot).collect();
+        let keys: Vec<_> = spots.iter().map(|(hash, at)| Key::new(hash, *at)).collect();
         let empty = Span::empty(0, 32, 2).expect("it is one");
-        (empty.with(None, &keys).expect("they fit"), keys)
+        (empty.with(None, &keys).expect("they fit"), spots)
     }
 
     fn lists_with(span: &Span, terms: Option<&Terms>) -> PageLists {
@@ -358,18 +359,18 @@ mod tests {
 
     #[test]
     fn every_hash_is_found_in_the_pages_that_are_named() {
-        let (span, keys) = span(20_000);
+        let (span, spots) = span(20_000);
         let (lists, object) = (lists(&span), span.to_bytes());
         let mut pages = 0;
-        for key in &keys {
-            let (first, count) = lists.pages_of(&key.hash);
+        for (hash, spot) in &spots {
+            let (first, count) = lists.pages_of(hash);
             let from = first * PAGE_BYTES;
             let part = &object[from..object.len().min(from + count * PAGE_BYTES)];
-            let mut found = span.candidates_in(from as u64, part, &key.hash);
-            assert!(found.any(|at| at == key.at), "{key:?}");
+            let mut found = span.candidates_in(from as u64, part, hash);
+            assert!(found.any(|at| at == *spot), "{spot:?}");
             pages += count;
         }
-        assert!(pages < keys.len() * 5 / 2, "{pages}");
+        assert!(pages < spots.len() * 5 / 2, "{pages}");
     }
 
     proptest! {

@@ -10,7 +10,7 @@ pub const SPAN_SEGMENTS: u32 = 64;
 
 const ENTRY_BYTES: usize = 12;
 /// Bytes of a hash that an entry has.
-pub(crate) const PREFIX_BYTES: usize = 6;
+pub const PREFIX_BYTES: usize = 6;
 const WHAT: &str = "span";
 const KIND: TableKind = TableKind { magic: b"nevespan", what: WHAT, entry_bytes: ENTRY_BYTES };
 
@@ -23,13 +23,20 @@ pub struct Spot {
     pub transaction: Option<u32>,
 }
 
-/// A hash and its place.
+/// First bytes of the hash of a block or transaction, and its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
-    /// Hash of a block or transaction.
-    pub hash: [u8; 32],
+    /// First bytes of the hash.
+    pub prefix: [u8; PREFIX_BYTES],
     /// Place of the hash.
     pub at: Spot,
+}
+
+impl Key {
+    /// Makes the key of a hash.
+    pub fn new(hash: &[u8; 32], at: Spot) -> Self {
+        Self { prefix: std::array::from_fn(|byte| hash[byte]), at }
+    }
 }
 
 /// A span in memory: its header, checked, and its table.
@@ -58,28 +65,38 @@ impl Span {
         Ok(span)
     }
 
-    /// Makes a span of the entries of `self` and `other`, which may share heights, and of `keys`.
+    /// Makes a span of the entries of `self` and `others`, which may share heights, and of `keys`.
     ///
     /// # Errors
     /// A key outside the span, or too many.
-    pub fn with(&self, other: Option<&Self>, keys: &[Key]) -> Result<Self, ArchiveError> {
-        let mut entries: Vec<[u8; ENTRY_BYTES]> = self.entries().collect();
-        // Made anew: an entry counts heights from the first one of its own span.
-        for entry in other
-            .into_iter()
-            .flat_map(|other| other.entries().map(|e| other.spot(&e).map(|at| (e, at))))
-            .flatten()
-        {
-            let (old, at) = entry;
-            entries.push(self.entry(&old[..PREFIX_BYTES], at)?);
+    pub fn with<'s>(
+        &self,
+        others: impl IntoIterator<Item = &'s Self>,
+        keys: &[Key],
+    ) -> Result<Self, ArchiveError> {
+        let others: Vec<&Self> = others.into_iter().collect();
+        let count = self.len() + others.iter().map(|other| other.len()).sum::<usize>() + keys.len();
+        let mut entries: Vec<[u8; ENTRY_BYTES]> = Vec::with_capacity(count);
+        entries.extend(self.entries());
+        for other in others {
+            // Made anew: an entry counts heights from the first one of its own span.
+            for entry in other.entries() {
+                let at = other.spot(&entry);
+                let at = at.ok_or_else(|| ArchiveError::malformed(WHAT, "a height outside"))?;
+                entries.push(self.entry(&entry[..PREFIX_BYTES], at)?);
+            }
         }
         for key in keys {
-            entries.push(self.entry(&key.hash[..PREFIX_BYTES], key.at)?);
+            entries.push(self.entry(&key.prefix, key.at)?);
         }
-        entries.sort_unstable();
-        // Both may have the heights that they share.
+        #[expect(
+            clippy::stable_sort_primitive,
+            reason = "it merges the spans, each of which ascends"
+        )]
+        entries.sort();
+        // Two may have the heights that they share.
         entries.dedup();
-        let table = entries.concat();
+        let table = entries.into_flattened();
         if object_bytes(table.len()) > OBJECT_BYTES_MAX {
             return Err(ArchiveError::malformed(WHAT, "too many hashes"));
         }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use neve_store::{
-    Hash, LogTest, PackedDamage, PackedHeader, PackedKeys, PackedLogs, PackedRange, Record, Wanted,
+    Hash, IndexedHashes, LogTest, PackedDamage, PackedHeader, PackedKeys, PackedLogs, PackedRange,
+    Record, Wanted,
 };
 
 /// A packed file that counts unpacked heights, and in which one height may have another hash.
@@ -63,6 +64,10 @@ impl PackedRange for Relabeled {
 
     fn candidates(&self, hash: &Hash) -> Result<Vec<(u64, Option<usize>)>, PackedDamage> {
         self.range.candidates(hash)
+    }
+
+    fn indexed_hashes(&self, count: usize) -> Result<Option<IndexedHashes>, PackedDamage> {
+        self.range.indexed_hashes(count)
     }
 
     fn check_indexes(&self, keys: &PackedKeys) -> Result<(), PackedDamage> {

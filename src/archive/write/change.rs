@@ -2,13 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use neve_archive::{Digest, Manifest, ObjectName, PageLists, Span, SpanEntry, Terms, Trial};
+use neve_archive::{Digest, Manifest, ObjectName, PageLists, Span, SpanEntry, Trial};
 
 use super::file_system::check_file_system;
 use super::newest::Newest;
 use super::trial::tried;
 use crate::archive::error::Failed;
-use crate::archive::index_objects::entry_of;
 use crate::archive::signature::SigningKey;
 use crate::archive::store::{ArchiveStore, HeldManifest};
 use crate::shared::lock::lock;
@@ -309,14 +308,14 @@ pub(super) async fn get_span(
 }
 
 /// Puts the objects of a span for a manifest that will name them: span, page lists, filter and terms.
-pub(super) async fn put_span(
+pub(super) async fn put_span_objects(
     archive: &ArchiveStore,
     manifest: &Manifest,
-    (span, pages, terms): (&Span, &PageLists, Option<&Terms>),
-) -> Result<SpanEntry, Failed> {
-    let (entry, objects) = entry_of(span, pages, terms);
-    for ((name, _), object) in manifest.span_objects(&entry).zip(objects) {
+    entry: &SpanEntry,
+    objects: Vec<Vec<u8>>,
+) -> Result<(), Failed> {
+    for ((name, _), object) in manifest.span_objects(entry).zip(objects) {
         put_unless_deleted(archive, manifest, &name, object).await?;
     }
-    Ok(entry)
+    Ok(())
 }

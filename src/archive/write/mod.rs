@@ -9,7 +9,6 @@ mod newest;
 mod push;
 mod pusher;
 mod retain;
-mod segment_file;
 mod staging;
 mod trial;
 
@@ -22,4 +21,4 @@ pub(crate) use pusher::Pusher;
 pub(crate) use retain::{Retained, retain};
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

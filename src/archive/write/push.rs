@@ -1,27 +1,29 @@
 //! Pushing packed files of a data directory: each object once, then the manifest.
 
-use std::collections::BTreeSet;
-use std::ops::Deref;
-use std::path::{Path, PathBuf};
+use std::cell::Cell;
+use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 
-use futures_util::{StreamExt, TryStreamExt, stream};
-use neve_archive::{
-    Chain, Digest, Key, Manifest, SegmentEntry, SegmentPages, SpanEntry, span_groups,
-};
+use futures_util::future::{Either, select};
+use neve_archive::{Chain, Digest, Manifest};
 
-use super::change::{Writer, put_unless_deleted};
-use super::segment_file::{SegmentFile, read_aside};
+use super::change::Writer;
 use crate::archive::error::Failed;
 use crate::archive::local::{BadFile, PackedFiles, PackedOnDisk, chain_of, packed_files};
-use crate::archive::store::{ArchiveStore, HeldManifest};
+use crate::archive::store::HeldManifest;
 
+mod adding;
+mod group;
 mod order;
+mod putting;
+mod segment_file;
 mod spans;
 
-use order::{in_order, joining};
-use spans::put_span_of;
+use adding::{add, manifest_of};
+use group::{PutSegment, SegmentGroup};
+use order::{in_order, joining, unbroken};
+use putting::{PutAhead, Putting};
 
 /// Attempts at a group of segments while others delete objects.
 const ATTEMPTS_MAX: u32 = 10;
@@ -70,7 +72,7 @@ impl Pushed {
     }
 
     /// Counts a segment; `None` if its file was evicted.
-    fn count(&mut self, put: Option<&PutSegment>) {
+    fn with(mut self, put: Option<&PutSegment>) -> Self {
         match put {
             Some(put) if put.is_put => {
                 self.segments += 1;
@@ -79,40 +81,16 @@ impl Pushed {
             Some(_) => self.present += 1,
             None => self.evicted += 1,
         }
+        self
     }
-}
 
-/// A segment that the archive has now.
-struct PutSegment {
-    segment: SegmentEntry,
-    pages: SegmentPages,
-    /// Hashes of its blocks and transactions, and terms of its logs.
-    content: (Vec<Key>, Vec<u64>),
-    /// False if it was there before.
-    is_put: bool,
-}
-
-/// Segments of one group of heights, and their hashes.
-#[derive(Default)]
-struct SegmentGroup {
-    number: u64,
-    segments: Vec<SegmentEntry>,
-    /// Pages of these.
-    pages: Vec<SegmentPages>,
-    keys: Vec<Key>,
-    /// First heights of segments, and the terms of their logs.
-    terms: Vec<(u64, u64)>,
-}
-
-impl SegmentGroup {
-    /// Adds a segment of an archive with ranges of so many heights.
-    fn add(&mut self, put: PutSegment, range: u32) {
-        let PutSegment { segment, pages, content: (keys, terms), .. } = put;
-        self.number = span_groups(segment.first, range);
-        self.segments.push(segment);
-        self.pages.push(pages);
-        self.keys.extend(keys);
-        self.terms.extend(terms.into_iter().map(|term| (segment.first, term)));
+    /// Adds the segments that were counted apart.
+    fn add(&mut self, counts: &Cell<Self>) {
+        let Self { segments, bytes, present, evicted, .. } = counts.take();
+        self.segments += segments;
+        self.bytes += bytes;
+        self.present += present;
+        self.evicted += evicted;
     }
 }
 
@@ -153,7 +131,9 @@ async fn push_at_once(
     if files.is_empty() && bad.is_empty() {
         return Err(Failed::NothingPacked(dir.to_owned()));
     }
-    let mut pushing = Pushing { writer, dir, at_once, done: Pushed::default(), progress };
+    let putting = Putting { archive: writer.archive, dir, at_once };
+    let (done, ahead) = (Pushed::default(), Cell::default());
+    let mut pushing = Pushing { writer, putting, done, ahead, progress };
     pushing.push(files, bad).await?;
     Ok(pushing.done)
 }
@@ -163,13 +143,28 @@ async fn is_another(writer: &Writer<'_>, before: Option<Digest>) -> Result<bool,
     Ok(writer.manifest().await?.map(|held| held.digest) != before)
 }
 
+/// Result of an attempt at a group.
+struct GroupAttempt {
+    manifest: Manifest,
+    /// Segments of the next group that were put.
+    ahead: Option<PutAhead>,
+    /// False if others deleted objects meanwhile.
+    is_done: bool,
+}
+
+impl GroupAttempt {
+    fn without_change(manifest: Manifest) -> Self {
+        Self { manifest, ahead: None, is_done: true }
+    }
+}
+
 /// Push of the packed files of a directory.
 struct Pushing<'p, F> {
     writer: &'p Writer<'p>,
-    dir: &'p Path,
-    /// Files that are read and put at once.
-    at_once: usize,
+    putting: Putting<'p>,
     done: Pushed,
+    /// Segments that were put ahead.
+    ahead: Cell<Pushed>,
     progress: F,
 }
 
@@ -209,7 +204,7 @@ impl<F: FnMut(Progress<'_>)> Pushing<'_, F> {
         let Some(chain) = held.as_ref().map(|held| held.manifest.chain()).or(newest) else {
             return Ok(()); // no file is left, and there is no archive
         };
-        check_chain(self.dir, files, chain)?;
+        check_chain(self.putting.dir, files, chain)?;
         let mut manifest = manifest_of(held, chain);
         self.done = self.done.anew(&manifest);
         let is_below = |file: &PackedOnDisk| file.header.end() <= manifest.from;
@@ -218,79 +213,100 @@ impl<F: FnMut(Progress<'_>)> Pushing<'_, F> {
         self.done.below = below.len() as u64;
         let (files, apart) = joining(files, &manifest)?;
         self.done.apart = apart;
-        for files in in_order(files, &manifest) {
-            manifest = self.push_group(manifest, &files).await?;
+        let (mut groups, mut ahead) = (in_order(files, &manifest).into_iter().peekable(), None);
+        while let Some(files) = groups.next() {
+            let next = groups.peek().map_or(&[][..], Vec::as_slice);
+            (manifest, ahead) = self.push_group(manifest, (&files, ahead), next).await?;
         }
         Ok(())
     }
 
-    /// Pushes the files of a group, again if others deleted objects meanwhile. Returns the manifest.
+    /// Pushes the files of a group, again if others deleted objects meanwhile. Returns the manifest, and what was put of the
+    /// `next` group.
     async fn push_group(
         &mut self,
         mut manifest: Manifest,
-        files: &[PackedOnDisk],
-    ) -> Result<Manifest, Failed> {
+        (files, mut ahead): (&[PackedOnDisk], Option<PutAhead>),
+        next: &[PackedOnDisk],
+    ) -> Result<(Manifest, Option<PutAhead>), Failed> {
         let before = self.done;
         for _ in 0..ATTEMPTS_MAX {
             // An attempt that is overtaken must not count its files twice.
             self.done = before;
-            let (next, is_done) = self.try_group(manifest, files).await?;
-            if is_done {
-                return Ok(next);
+            let attempt = self.try_group(manifest, (files, ahead), next).await?;
+            if attempt.is_done {
+                return Ok((attempt.manifest, attempt.ahead));
             }
-            manifest = next;
+            (manifest, ahead) = (attempt.manifest, None);
+            self.ahead.take();
         }
         Err(Failed::Busy(ATTEMPTS_MAX))
     }
 
-    /// Tries to push the files of a group. Returns the manifest, and false if others deleted objects meanwhile.
+    /// Tries to push the files of a group. `ahead` has their segments if they were put before.
     async fn try_group(
         &mut self,
         manifest: Manifest,
-        files: &[PackedOnDisk],
-    ) -> Result<(Manifest, bool), Failed> {
+        (files, ahead): (&[PackedOnDisk], Option<PutAhead>),
+        next: &[PackedOnDisk],
+    ) -> Result<GroupAttempt, Failed> {
         let missing = missing(files, &manifest, &mut self.done)?;
         if missing.is_empty() {
-            return Ok((manifest, true));
+            return Ok(GroupAttempt::without_change(manifest));
         }
-        let firsts = missing.iter().map(|file| file.header.first);
-        unbroken(&manifest, firsts)?; // before anything is put that no manifest names
-        let group = self.put_segments(&manifest, missing).await?;
+        let firsts = firsts(&missing);
+        unbroken(&manifest, firsts.iter().copied())?; // before anything is put that no manifest names
+        let put = if let Some(ahead) = ahead.filter(|ahead| ahead.firsts == firsts) {
+            ahead.put
+        } else {
+            self.ahead.take(); // of other files
+            self.putting.put_segments(&manifest, missing, &self.ahead).await
+        };
+        self.done.add(&self.ahead);
+        let group = Arc::new(SegmentGroup::of(put?, manifest.range));
         // All of them were evicted meanwhile.
         if group.segments.is_empty() {
-            return Ok((manifest, true));
+            return Ok(GroupAttempt::without_change(manifest));
         }
-        let (manifest, is_added) = add(self.writer, &manifest, &group).await?;
-        if is_added {
+        self.add_group(&manifest, &group, (firsts, next)).await
+    }
+
+    /// Adds a group to the manifest. Making the objects of its span keeps one processor busy, so the segments of the next
+    /// group are put meanwhile.
+    async fn add_group(
+        &mut self,
+        manifest: &Manifest,
+        group: &Arc<SegmentGroup>,
+        (firsts, next): (Vec<u64>, &[PackedOnDisk]),
+    ) -> Result<GroupAttempt, Failed> {
+        let adding = pin!(add(self.writer, manifest, group, self.putting));
+        let ahead = pin!(self.putting.put_ahead(manifest, firsts, next, &self.ahead));
+        let (added, ahead) = match select(adding, ahead).await {
+            Either::Left((added, ahead)) => (added, Either::Left(ahead)),
+            Either::Right((ahead, adding)) => (adding.await, Either::Right(ahead)),
+        };
+        let (manifest, is_done) = match added {
+            Ok(added) => added,
+            Err(failed) => {
+                self.done.add(&self.ahead); // it was put all the same
+                return Err(failed);
+            }
+        };
+        if is_done {
             self.done.note(&manifest);
             (self.progress)(Progress::Added(&self.done));
         }
-        Ok((manifest, is_added))
+        let ahead = match ahead {
+            Either::Left(ahead) => ahead.await,
+            Either::Right(ahead) => ahead,
+        };
+        Ok(GroupAttempt { manifest, ahead, is_done })
     }
+}
 
-    /// Puts the segments of files that the archive lacks. Returns those that were not evicted before.
-    async fn put_segments(
-        &mut self,
-        manifest: &Manifest,
-        files: Vec<PackedOnDisk>,
-    ) -> Result<SegmentGroup, Failed> {
-        let (archive, at_once) = (self.writer.archive, self.at_once);
-        let mut group = SegmentGroup::default();
-        // Their hashes take longer than their bytes, so that several are read on threads of their own. Those of a server
-        // are read on the thread of the lowest priority.
-        let putting = stream::iter(files).map(|file| async move {
-            let Some(read) = read_aside(file, at_once > 1).await? else { return Ok(None) };
-            put_segment(archive, manifest, read).await.map(Some)
-        });
-        let mut putting = pin!(putting.buffered(at_once));
-        while let Some(put) = putting.try_next().await? {
-            self.done.count(put.as_ref());
-            if let Some(put) = put {
-                group.add(put, manifest.range);
-            }
-        }
-        Ok(group)
-    }
+/// First heights of files.
+fn firsts(files: &[PackedOnDisk]) -> Vec<u64> {
+    files.iter().map(|file| file.header.first).collect()
 }
 
 /// Fails if a file is of another chain than the archive, or of another length of ranges.
@@ -305,23 +321,6 @@ fn check_chain(dir: &Path, files: &[PackedOnDisk], chain: Chain) -> Result<(), F
         return Err(Failed::Packed { path: other.path.clone(), why });
     }
     Ok(())
-}
-
-/// Copy of the manifest that is held, or one without segments. One that is shared goes: it may have 30 MB.
-fn manifest_of(held: Option<impl Deref<Target = HeldManifest>>, chain: Chain) -> Manifest {
-    held.map_or_else(|| Manifest::empty(chain), |held| held.manifest.clone())
-}
-
-/// Puts a segment that was read.
-async fn put_segment(
-    archive: &ArchiveStore,
-    manifest: &Manifest,
-    read: SegmentFile,
-) -> Result<PutSegment, Failed> {
-    let SegmentFile { segment, pages, content, bytes } = read;
-    let name = manifest.segment_name(&segment);
-    let is_put = put_unless_deleted(archive, manifest, &name, bytes).await?;
-    Ok(PutSegment { segment, pages, content, is_put })
 }
 
 /// The files that the archive lacks. A file that it has must have the same parent.
@@ -343,93 +342,4 @@ fn missing(
         }
     }
     Ok(missing)
-}
-
-/// Adds a group to the manifest that is there, as often as another writer comes first. Returns the manifest,
-/// and false if objects or heights were removed since `known`: those of the group may be among them.
-async fn add(
-    writer: &Writer<'_>,
-    known: &Manifest,
-    group: &SegmentGroup,
-) -> Result<(Manifest, bool), Failed> {
-    let mut overtaken = None;
-    let added = writer.change(async |held| {
-        let state = |manifest: &Manifest| (manifest.deleted_since(), manifest.from);
-        if held.map_or((0, 0), |held| state(&held.manifest)) != state(known) {
-            overtaken = held.map(|held| held.manifest.clone());
-            return Ok(None);
-        }
-        joined(writer.archive, held, known, group).await.map(Some)
-    });
-    match (added.await?, overtaken) {
-        (Some(manifest), _) => Ok((manifest, true)),
-        (None, Some(manifest)) => Ok((manifest, false)),
-        (None, None) => Err(Failed::NoManifest), // it was removed by hand
-    }
-}
-
-async fn joined(
-    archive: &ArchiveStore,
-    held: Option<&HeldManifest>,
-    empty: &Manifest,
-    group: &SegmentGroup,
-) -> Result<Manifest, Failed> {
-    let before = manifest_of(held, empty.chain());
-    if before.chain() != empty.chain() {
-        return Err(Failed::OtherChain(PathBuf::from("what is pushed")));
-    }
-    let mut next = match held {
-        Some(held) => before.following(held.digest),
-        None => Manifest { sequence: 1, ..before.clone() },
-    };
-    add_segments(&before, &mut next, group)?;
-    let span = put_span_of(archive, &before, &next, group).await?;
-    let number = |span: &SpanEntry| span_groups(span.first, before.range);
-    next.spans.retain(|span| number(span) != group.number);
-    next.spans.push(span);
-    next.spans.sort_by_key(|span| span.first);
-    Ok(next)
-}
-
-/// Adds those segments of a group to the next manifest that the one before lacks.
-fn add_segments(
-    before: &Manifest,
-    next: &mut Manifest,
-    group: &SegmentGroup,
-) -> Result<(), Failed> {
-    for segment in &group.segments {
-        match before.segment_of(segment.first) {
-            None => next.segments.push(*segment),
-            // The same blocks, perhaps packed by another writer: that file stays.
-            Some(there) if (there.last, there.parent) == (segment.last, segment.parent) => {}
-            Some(there) => return Err(Failed::OtherBlocks(there.first)),
-        }
-    }
-    next.segments.sort_by_key(|segment| segment.first);
-    linked(next)
-}
-
-/// Fails if segments that begin at these heights would leave a gap.
-fn unbroken(manifest: &Manifest, more: impl Iterator<Item = u64>) -> Result<(), Failed> {
-    let there = manifest.segments.iter().map(|segment| segment.first);
-    let firsts: BTreeSet<u64> = there.chain(more).collect();
-    let range = u64::from(manifest.range);
-    for (below, above) in firsts.iter().zip(firsts.iter().skip(1)) {
-        let end = below.saturating_add(range);
-        if end < *above {
-            return Err(Failed::Gap { first: end, last: above - 1 });
-        }
-    }
-    Ok(())
-}
-
-fn linked(manifest: &Manifest) -> Result<(), Failed> {
-    unbroken(manifest, std::iter::empty())?;
-    for pair in manifest.segments.windows(2) {
-        let [below, above] = pair else { continue };
-        if above.parent != below.last {
-            return Err(Failed::OtherBlocks(above.first));
-        }
-    }
-    Ok(())
 }

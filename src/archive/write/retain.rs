@@ -4,8 +4,9 @@ use std::iter;
 
 use neve_archive::{Manifest, PageLists, SegmentEntry, SpanEntry, Terms};
 
-use super::change::{WriteOptions, Writer, get_span, put_span};
+use super::change::{WriteOptions, Writer, get_span, put_span_objects};
 use crate::archive::error::Failed;
+use crate::archive::index_objects::entry_of;
 use crate::archive::store::{ArchiveStore, HeldManifest};
 
 /// Result of `retain`.
@@ -101,5 +102,7 @@ async fn put_later_part(
     };
     let terms = terms.map(|all| Terms::new(&part, Some(&all), iter::empty())).transpose()?;
     let lists = PageLists::new(&part, kept, terms.as_ref())?;
-    put_span(archive, next, (&part, &lists, terms.as_ref())).await
+    let (entry, objects) = entry_of(&part, &lists, terms.as_ref());
+    put_span_objects(archive, next, &entry, objects).await?;
+    Ok(entry)
 }

@@ -13,5 +13,6 @@ mod rare_logs;
 mod real;
 mod scale;
 mod slow;
+mod tabled;
 mod trust;
 pub(crate) mod writers;

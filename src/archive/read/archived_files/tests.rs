@@ -220,7 +220,7 @@ async fn hashes_of_a_request_that_the_archive_has_leave_threads_to_reads_of_othe
     let dir = tempfile::tempdir().expect("a directory can be made");
     let hash = |number: u8| [number; 32];
     let at = neve_archive::Spot { height: 99, transaction: None };
-    let keys: Vec<_> = (0..200).map(|n| neve_archive::Key { hash: hash(n), at }).collect();
+    let keys: Vec<_> = (0..200).map(|n| neve_archive::Key::new(&hash(n), at)).collect();
     let index = Span::empty(64, 32, 2).and_then(|span| span.with(None, &keys)).expect("it is one");
     let (pages, object) = (PageList::of(&[1]), index.to_bytes());
     let segment = SegmentPages { front: 1, pages };

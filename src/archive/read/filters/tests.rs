@@ -57,7 +57,7 @@ fn filter() -> HashFilter {
 fn filter_with(hash: [u8; 32]) -> HashFilter {
     let at = neve_archive::Spot { height: 0, transaction: None };
     let span = neve_archive::Span::empty(0, 32, 1);
-    let span = span.and_then(|span| span.with(None, &[neve_archive::Key { hash, at }]));
+    let span = span.and_then(|span| span.with(None, &[neve_archive::Key::new(&hash, at)]));
     HashFilter::of(&span.expect("it is one"))
 }
 

@@ -1,6 +1,6 @@
 //! Packed files in the order in which they join an archive.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use neve_archive::{Manifest, span_groups};
 
@@ -58,4 +58,18 @@ pub(super) fn in_order(files: Vec<PackedOnDisk>, manifest: &Manifest) -> Vec<Vec
     let Some((first, _)) = manifest.heights() else { return groups.into_values().collect() };
     let above = groups.split_off(&span_groups(first, manifest.range));
     above.into_values().chain(groups.into_values().rev()).collect()
+}
+
+/// Fails if segments that begin at these heights would leave a gap.
+pub(super) fn unbroken(manifest: &Manifest, more: impl Iterator<Item = u64>) -> Result<(), Failed> {
+    let there = manifest.segments.iter().map(|segment| segment.first);
+    let firsts: BTreeSet<u64> = there.chain(more).collect();
+    let range = u64::from(manifest.range);
+    for (below, above) in firsts.iter().zip(firsts.iter().skip(1)) {
+        let end = below.saturating_add(range);
+        if end < *above {
+            return Err(Failed::Gap { first: end, last: above - 1 });
+        }
+    }
+    Ok(())
 }

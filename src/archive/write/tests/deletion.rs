@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
+use tokio::task::yield_now;
+use tokio::time::timeout;
 
 use super::fault_store::{Fault, FaultStore, Point};
 use super::packed_dir::PackedDir;
@@ -64,6 +66,33 @@ fn writer_that_wakes_after_a_deletion_puts_its_objects_again() {
         let late = late.expect("it goes on");
         assert_eq!((late.segments, late.heights), (2, Some((0, 11))));
         assert_eq!(whole(&archive).await, (0, 11));
+    });
+}
+
+/// The manifest of the first group waits until the segments of the second one are put, and all that no manifest names is
+/// deleted.
+#[test]
+fn segments_that_were_put_ahead_and_deleted_are_put_again() {
+    let (packed, store) = (PackedDir::new(66), Arc::new(FaultStore::new(Fault::None)));
+    run(async {
+        let archive = archive(&store);
+        pushed(&archive, packed.some([0]).path()).await.expect("it can be pushed");
+        let deleting = store.before_the_manifest(async {
+            let all_are_put = async {
+                while store.names().await.iter().filter(|name| name.contains("/segment-")).count()
+                    < 66
+                {
+                    yield_now().await;
+                }
+            };
+            timeout(Duration::from_mins(1), all_are_put).await.expect("the next group is put");
+            let done = collected(&archive).await.expect("they can be deleted");
+            assert_eq!(done.deleted, 65 + 4, "segments, and the span of the first group");
+        });
+        let ((), late) = tokio::join!(deleting, pushed(&archive, packed.path()));
+        let late = late.expect("it goes on");
+        assert_eq!((late.segments, late.heights), (65, Some((0, 263))));
+        assert_eq!(whole(&archive).await, (0, 263));
     });
 }
 
@@ -205,7 +234,7 @@ fn writers_and_deletions_together_lose_nothing() {
                 loop {
                     match pushed(&archive, dir.path()).await {
                         Ok(pushed) => break pushed,
-                        Err(Failed::BeingDeleted(_)) => tokio::task::yield_now().await,
+                        Err(Failed::BeingDeleted(_)) => yield_now().await,
                         Err(failed) => panic!("{failed}"),
                     }
                 }
@@ -214,7 +243,7 @@ fn writers_and_deletions_together_lose_nothing() {
         let deleting = async {
             for _ in 0..8 {
                 match collected(&archive).await {
-                    Ok(_) | Err(Failed::OtherDeletion) => tokio::task::yield_now().await,
+                    Ok(_) | Err(Failed::OtherDeletion) => yield_now().await,
                     Err(failed) => panic!("{failed}"),
                 }
             }

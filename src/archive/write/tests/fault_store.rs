@@ -23,7 +23,7 @@ use crate::shared::lock::lock;
 
 /// Behavior of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(in crate::archive) enum Fault {
     None,
     /// Every PUT is done, whatever its condition.
     NoConditions,
@@ -58,7 +58,7 @@ pub(super) enum Point {
 }
 
 /// A store in memory with a fault.
-pub(super) struct FaultStore {
+pub(in crate::archive) struct FaultStore {
     pub(super) inner: InMemory,
     fault: Mutex<Fault>,
     /// Changes that are still done; then the writer is cut off. Below 0: all are.
@@ -115,7 +115,7 @@ impl fmt::Display for FaultStore {
 }
 
 impl FaultStore {
-    pub(super) fn new(fault: Fault) -> Self {
+    pub(in crate::archive) fn new(fault: Fault) -> Self {
         Self {
             inner: InMemory::new(),
             fault: Mutex::new(fault),
@@ -167,7 +167,7 @@ impl FaultStore {
     }
 
     /// Names of all objects.
-    pub(super) async fn names(&self) -> Vec<String> {
+    pub(in crate::archive) async fn names(&self) -> Vec<String> {
         let all = self.inner.list(None).map(|meta| meta.expect("it can be listed").location);
         let mut names: Vec<_> = all.map(|path| path.to_string()).collect().await;
         names.sort();

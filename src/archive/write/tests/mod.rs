@@ -2,13 +2,13 @@
 
 mod deletion;
 mod descent;
-mod fault_store;
+pub(crate) mod fault_store;
 mod flips;
-mod packed_dir;
+pub(crate) mod packed_dir;
 mod proving;
 mod pushing;
 mod replay;
 mod signing;
-mod support;
+pub(crate) mod support;
 mod trial;
 mod vanished;

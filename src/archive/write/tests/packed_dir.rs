@@ -27,7 +27,7 @@ fn blocks_of(config: ChainConfig, count: usize) -> Vec<Block> {
 }
 
 /// A directory with packed files.
-pub(super) struct PackedDir {
+pub(in crate::archive) struct PackedDir {
     pub(super) dir: TempDir,
     /// The files, ascending by height.
     pub(super) files: Vec<PathBuf>,
@@ -40,7 +40,7 @@ impl PackedDir {
     }
 
     /// Packs so many ranges of another length.
-    pub(super) fn of_ranges(ranges: usize, length: u32) -> Self {
+    pub(in crate::archive) fn of_ranges(ranges: usize, length: u32) -> Self {
         Self::forged(ranges, length, |_, _| ())
     }
 
@@ -119,7 +119,7 @@ impl PackedDir {
         chain_of(&files[0].header)
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(in crate::archive) fn path(&self) -> &Path {
         self.dir.path()
     }
 

@@ -6,7 +6,7 @@ use std::path::Path as DirPath;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use neve_archive::Digest;
+use neve_archive::{Digest, Key, Spot};
 use neve_devnet::{Block, Chain, Config, Helicon, Part};
 use neve_jsonrpc::Rules;
 use neve_record::packed::Codec;
@@ -314,19 +314,19 @@ fn keys_of_a_packed_file_are_those_of_its_records() {
     for path in &packed.files {
         let opened = OpenedFile::of(&Codec::default(), fs::read(path).expect("it is there"));
         let opened = opened.expect("it is whole");
-        let (keys, terms) = opened.keys().expect("they can be read");
+        let keys = opened.keys().expect("they can be read");
+        let terms = opened.terms().expect("they can be read");
         let (mut hashes, mut of_logs) = (Vec::new(), BTreeSet::new());
         let header = opened.header();
         for height in header.first..header.end() {
             let record = opened.record(height).expect("it can be unpacked");
-            hashes.push((record.hash.0, height, None));
+            hashes.push(Key::new(&record.hash.0, Spot { height, transaction: None }));
             let transactions = (0..).zip(&record.transactions);
-            hashes.extend(transactions.map(|(at, hash)| (hash.0, height, Some(at))));
+            let spot = |at| Spot { height, transaction: Some(at) };
+            hashes.extend(transactions.map(|(at, hash)| Key::new(&hash.0, spot(at))));
             let low = |term: &u64| term & ((1 << 40) - 1);
             of_logs.extend(record.logs.iter().flatten().filter(|term| **term != 0).map(low));
         }
-        let keys: Vec<_> =
-            keys.iter().map(|key| (key.hash, key.at.height, key.at.transaction)).collect();
         assert_eq!(keys, hashes);
         assert!(!of_logs.is_empty() && terms.len() == of_logs.len());
         assert_eq!(BTreeSet::from_iter(terms), of_logs);

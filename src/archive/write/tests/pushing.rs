@@ -37,6 +37,27 @@ fn push_that_is_cut_off_anywhere_goes_on() {
     });
 }
 
+/// While the objects of a group are made, the segments of the next one are put.
+#[test]
+fn push_of_several_groups_that_is_cut_off_anywhere_goes_on() {
+    let packed = PackedDir::new(64 + 2);
+    run(async {
+        for changes in 60.. {
+            let store = Arc::new(FaultStore::new(Fault::None));
+            let archive = archive(&store);
+            pushed(&archive, packed.some([0]).path()).await.expect("it can be pushed");
+            let was_cut = cut_push(&store, &archive, packed.path(), changes).await;
+            whole(&archive).await;
+            pushed(&archive, packed.path()).await.expect("it goes on");
+            assert_eq!(whole(&archive).await, (0, 66 * 4 - 1), "{changes} changes");
+            if !was_cut {
+                assert_eq!(changes, 65 + 2 * (4 + 1), "segments, objects of spans, manifests");
+                break;
+            }
+        }
+    });
+}
+
 #[test]
 fn lost_answers_of_conditional_puts_lose_and_double_nothing() {
     let (packed, store) = (PackedDir::new(3), Arc::new(FaultStore::new(Fault::LostAnswers)));
@@ -187,6 +208,24 @@ fn bad_packed_file_does_not_hold_up_the_others() {
             let done = pushed(&archive, dir.path()).await.expect("all are fine");
             assert_eq!((done.bad, done.heights), (0, Some((0, 15))));
             assert_eq!(whole(&archive).await, (0, 15));
+        });
+    }
+}
+
+/// The bad file is the last one of its group, or the second one of a group that is put ahead.
+#[test]
+fn segments_that_were_put_before_a_bad_file_count_as_pushed() {
+    for (ranges, bad) in [(4, 3), (66, 65)] {
+        let (packed, store) = (PackedDir::new(ranges), Arc::new(FaultStore::new(Fault::None)));
+        let mut bytes = fs::read(&packed.files[bad]).expect("it is there");
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        write(&packed.files[bad], bytes);
+        run(async {
+            let archive = archive(&store);
+            let done = pushed(&archive, packed.path()).await.expect("the others are pushed");
+            assert_eq!((done.segments, done.bad), (ranges as u64 - 1, 1), "{done:?}");
+            assert_eq!(whole(&archive).await.1, 4 * bad as u64 - 1);
         });
     }
 }

@@ -15,12 +15,12 @@ pub(super) fn plain() -> WriteOptions {
     WriteOptions::default()
 }
 
-pub(super) fn run<T>(work: impl Future<Output = T>) -> T {
+pub(in crate::archive) fn run<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime starts").block_on(work)
 }
 
-pub(super) fn archive(store: &Arc<FaultStore>) -> ArchiveStore {
+pub(in crate::archive) fn archive(store: &Arc<FaultStore>) -> ArchiveStore {
     ArchiveStore::over(Arc::clone(store) as Arc<dyn object_store::ObjectStore>)
 }
 
@@ -39,7 +39,10 @@ pub(super) async fn cut_push(
     was_cut
 }
 
-pub(super) async fn pushed(archive: &ArchiveStore, dir: &Path) -> Result<Pushed, Failed> {
+pub(in crate::archive) async fn pushed(
+    archive: &ArchiveStore,
+    dir: &Path,
+) -> Result<Pushed, Failed> {
     let options = plain();
     let writer = Writer::begin(archive, &options).await?;
     push(&writer, dir, |_| ()).await
