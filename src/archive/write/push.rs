@@ -132,8 +132,8 @@ async fn push_at_once(
         return Err(Failed::NothingPacked(dir.to_owned()));
     }
     let putting = Putting { archive: writer.archive, dir, at_once };
-    let (done, ahead) = (Pushed::default(), Cell::default());
-    let mut pushing = Pushing { writer, putting, done, ahead, progress };
+    let (done, uncounted) = (Pushed::default(), Cell::default());
+    let mut pushing = Pushing { writer, putting, done, uncounted, progress };
     pushing.push(files, bad).await?;
     Ok(pushing.done)
 }
@@ -163,8 +163,8 @@ struct Pushing<'p, F> {
     writer: &'p Writer<'p>,
     putting: Putting<'p>,
     done: Pushed,
-    /// Segments that were put ahead.
-    ahead: Cell<Pushed>,
+    /// Segments that were put and are not in `done` yet.
+    uncounted: Cell<Pushed>,
     progress: F,
 }
 
@@ -238,7 +238,7 @@ impl<F: FnMut(Progress<'_>)> Pushing<'_, F> {
                 return Ok((attempt.manifest, attempt.ahead));
             }
             (manifest, ahead) = (attempt.manifest, None);
-            self.ahead.take();
+            self.uncounted.take();
         }
         Err(Failed::Busy(ATTEMPTS_MAX))
     }
@@ -259,10 +259,10 @@ impl<F: FnMut(Progress<'_>)> Pushing<'_, F> {
         let put = if let Some(ahead) = ahead.filter(|ahead| ahead.firsts == firsts) {
             ahead.put
         } else {
-            self.ahead.take(); // of other files
-            self.putting.put_segments(&manifest, missing, &self.ahead).await
+            self.uncounted.take(); // of other files
+            self.putting.put_segments(&manifest, missing, &self.uncounted).await
         };
-        self.done.add(&self.ahead);
+        self.done.add(&self.uncounted);
         let group = Arc::new(SegmentGroup::of(put?, manifest.range));
         // All of them were evicted meanwhile.
         if group.segments.is_empty() {
@@ -280,24 +280,21 @@ impl<F: FnMut(Progress<'_>)> Pushing<'_, F> {
         (firsts, next): (Vec<u64>, &[PackedOnDisk]),
     ) -> Result<GroupAttempt, Failed> {
         let adding = pin!(add(self.writer, manifest, group, self.putting));
-        let ahead = pin!(self.putting.put_ahead(manifest, firsts, next, &self.ahead));
+        let ahead = pin!(self.putting.put_ahead(manifest, firsts, next, &self.uncounted));
         let (added, ahead) = match select(adding, ahead).await {
             Either::Left((added, ahead)) => (added, Either::Left(ahead)),
             Either::Right((ahead, adding)) => (adding.await, Either::Right(ahead)),
         };
-        let (manifest, is_done) = match added {
-            Ok(added) => added,
-            Err(failed) => {
-                self.done.add(&self.ahead); // it was put all the same
-                return Err(failed);
-            }
-        };
+        // What was put ahead is there, whatever comes of this group.
+        let added = added.inspect_err(|_| self.done.add(&self.uncounted));
+        let (manifest, is_done) = added?;
         if is_done {
             self.done.note(&manifest);
             (self.progress)(Progress::Added(&self.done));
         }
         let ahead = match ahead {
-            Either::Left(ahead) => ahead.await,
+            Either::Left(ahead) if is_done => ahead.await,
+            Either::Left(_) => None, // it would be put for a manifest that was overtaken
             Either::Right(ahead) => ahead,
         };
         Ok(GroupAttempt { manifest, ahead, is_done })
