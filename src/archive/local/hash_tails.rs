@@ -13,7 +13,7 @@ use neve_store::{HashTable, IndexedHash, IndexedHashes, MergedHash};
 
 use super::PackedOnDisk;
 
-/// Heights of a table for each one that is wanted, at most: to read many others takes longer than to unpack these.
+/// Heights of a table for each one that is wanted, at most: to read very many others would take longer than to unpack these.
 const HEIGHTS_READ_MAX: u64 = 16;
 /// Hashes of a group that are held. They take 128 MiB, and twice that while the lists grow. A table that has more is not used.
 const HASHES_MAX: usize = 16 << 20;

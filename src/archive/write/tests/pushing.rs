@@ -17,45 +17,36 @@ use crate::archive::verify::{ArchiveCheck, CheckEvent, Proving, verify, verify_f
 use crate::archive::write::change::{WriteOptions, Writer};
 use crate::archive::write::{GcOptions, NamedChain, Progress, gc, init, push, retain};
 
-#[test]
-fn push_that_is_cut_off_anywhere_goes_on() {
-    let packed = PackedDir::new(3);
+/// Cuts off pushes of so many ranges, of which the first one is there, from a number of changes on. Each goes on to the end,
+/// and a whole push makes `all` changes.
+fn cut_off_anywhere(ranges: usize, from: i64, all: i64) {
+    let packed = PackedDir::new(ranges);
     run(async {
-        for changes in 0.. {
+        for changes in from.. {
             let store = Arc::new(FaultStore::new(Fault::None));
             let archive = archive(&store);
             pushed(&archive, packed.some([0]).path()).await.expect("it can be pushed");
             let was_cut = cut_push(&store, &archive, packed.path(), changes).await;
             whole(&archive).await;
             pushed(&archive, packed.path()).await.expect("it goes on");
-            assert_eq!(whole(&archive).await, (0, 11), "{changes} changes");
+            assert_eq!(whole(&archive).await, (0, 4 * ranges as u64 - 1), "{changes} changes");
             if !was_cut {
-                assert_eq!(changes, 2 + 4 + 1, "segments, objects of the span, manifest");
+                assert_eq!(changes, all, "segments, objects of spans, manifests");
                 break;
             }
         }
     });
 }
 
+#[test]
+fn push_that_is_cut_off_anywhere_goes_on() {
+    cut_off_anywhere(3, 0, 2 + 4 + 1);
+}
+
 /// While the objects of a group are made, the segments of the next one are put.
 #[test]
 fn push_of_several_groups_that_is_cut_off_anywhere_goes_on() {
-    let packed = PackedDir::new(64 + 2);
-    run(async {
-        for changes in 60.. {
-            let store = Arc::new(FaultStore::new(Fault::None));
-            let archive = archive(&store);
-            pushed(&archive, packed.some([0]).path()).await.expect("it can be pushed");
-            let was_cut = cut_push(&store, &archive, packed.path(), changes).await;
-            whole(&archive).await;
-            pushed(&archive, packed.path()).await.expect("it goes on");
-            assert_eq!(whole(&archive).await, (0, 66 * 4 - 1), "{changes} changes");
-            if !was_cut {
-                assert_eq!(changes, 65 + 2 * (4 + 1), "segments, objects of spans, manifests");
-                break;
-            }
-        }
-    });
+    cut_off_anywhere(66, 60, 65 + 2 * (4 + 1));
 }
 
 #[test]
